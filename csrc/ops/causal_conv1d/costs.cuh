@@ -173,8 +173,9 @@ inline double
 time_of_one_block(const conv_plan &p, int64_t processors)
 {
     const double rows = 1e-6 * static_cast<double>(p.batches * p.steps);
-    const double channels =
-        static_cast<double>(p.channels > processors ? p.channels : processors);
+    const double waves =
+        static_cast<double>(p.channels) / static_cast<double>(processors);
+    const double channels = (waves > 1 ? waves : 1) * static_cast<double>(TIMED_SMS);
     return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
            time_by_channels(p, 1.5, 20);
 }
