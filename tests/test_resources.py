@@ -66,7 +66,7 @@ if built():
                   "causal_conv1d_backward_short_filters_channels_last": 124,
                   "causal_conv1d_backward_short_filtersIf": 160,
                   "causal_conv1d_backward_few_taps_channels_lastI": 304,
-                  "causal_conv1d_backward_few_tapsI": 116,
+                  "causal_conv1d_backward_few_tapsI": 32,
                   "causal_conv1d_short_filters_chunks": 8,
                   "scan_v3_": 16, "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
                   "elementwise_v2_peeledI8computedI14functor_divide7complexId": 32,

@@ -94,7 +94,7 @@ EDGES: tuple[Size, ...] = tuple(
     for taps in (steps, (63, 64, 65, 129)[k % 4])
 )
 
-# Backward, for few_taps: whole packs of 16 bytes along time, or of channels.
+# For few_taps: whole packs of 16 bytes along time or, backward, of channels.
 FEW_TAPS: tuple[Size, ...] = (
     (2, 1, 8, 2),
     (1, 2, 16, 3),
@@ -189,11 +189,12 @@ def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
             bias, options = TURNS[turn % len(TURNS)]
             yield sample(backward, size, dtype, layouts, FILLS[turn % 2], bias, options)
             turn += 1
-    for turn, (b, c, t, k) in enumerate(FEW_TAPS if backward else ()):
+    for turn, (b, c, t, k) in enumerate(FEW_TAPS):
         for options in ((), (("activation", "silu"),)):
-            yield sample(True, (b, c, t, k), dtype, bias=turn % 2 == 0, options=options)
+            yield sample(backward, (b, c, t, k), dtype, bias=turn % 2 == 0, options=options)
             by_time = (*options, ("layout", "BTC"))
-            yield sample(True, (b, 4 * c, t, k), dtype, bias=turn % 2 == 0, options=by_time)
+            if backward:
+                yield sample(True, (b, 4 * c, t, k), dtype, bias=turn % 2 == 0, options=by_time)
     for size in PACKED if dtype in FLOATS[:2] else ():
         for bias in (False, True):
             yield sample(backward, size, dtype, fill=FILLS[bias], bias=bias)

@@ -72,6 +72,33 @@ def test_drawn_calls(variant: str, dtype: str) -> None:
         _core._sim_configure(**old)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, "float64"])
+def test_one_block_takes_up_to_128_lags(dtype: str) -> None:
+    rng = np.random.default_rng(9)
+    old = _core._sim_configure(checks=True)
+    try:
+        for turn, (size, taps) in enumerate(
+            (((32, 3, 20), 20), ((3, 2, 200), 17), ((1, 2, 300), 128), ((5, 1, 127), 300),
+             ((2, 3, 128), 129), ((40, 2, 33), 32), ((1, 1, 2500), 70))
+        ):  # fmt: skip
+            layouts = (("C",), ("C", "step2"), ("transposed", "C"))[turn % 3]
+            options = (("activation", "silu"),) if turn % 2 else (("layout", "BTC"),)
+            bias = bool(rng.integers(2))
+            case = sample(True, (*size, taps), dtype, layouts, "normal", bias, options)
+            arrays = [spec.build() for spec in case.arrays]
+            _core._sim_configure(checks=True, schedule=SCHEDULES[turn % 4], seed=turn)
+            got = causal_conv1d_backward(
+                *arrays, **dict(case.options), backend="sim", variant="one_block"
+            )
+            problem = ENTRIES["causal_conv1d_backward"].expected(case, "one_block").compare(got)
+            assert problem is None, (turn, case, problem)
+    finally:
+        _core._sim_configure(**old)
+    x, w = np.ones((2, 1, 129), dtype), np.ones((1, 129), dtype)
+    with pytest.raises(VariantError, match="128 lags"):
+        causal_conv1d_backward(x, x, w, backend="sim", variant="one_block")
+
+
 # ---- special values ----
 
 

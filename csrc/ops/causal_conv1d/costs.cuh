@@ -148,7 +148,9 @@ time_of_few_taps(const conv_plan &p, int64_t bytes, int64_t processors)
     const double channels_of_block = WARP >> lanes_of_row(packs);
     const double groups = ceil(static_cast<double>(p.channels) / channels_of_block);
     const bool is_small = bytes == 4 && !p.segments; /* fewer registers */
-    const int resident = p.lags > 4 ? 5 + is_small : 6 + 2 * is_small;
+    const int resident = is_small               ? (p.lags > 4 ? 6 : 8)
+                         : p.silu || p.segments ? (p.lags > 4 ? 5 : 6)
+                                                : (p.lags > 6 ? 6 : 7);
     const double slots = static_cast<double>(processors * resident);
     const double waves = groups / slots;
     double full = waves > 1 ? waves / ceil(waves) : 1;
@@ -171,8 +173,9 @@ inline double
 time_of_one_block(const conv_plan &p, int64_t processors)
 {
     const double rows = 1e-6 * static_cast<double>(p.batches * p.steps);
-    const double channels =
-        static_cast<double>(p.channels > processors ? p.channels : processors);
+    const double waves =
+        static_cast<double>(p.channels) / static_cast<double>(processors);
+    const double channels = (waves > 1 ? waves : 1) * static_cast<double>(TIMED_SMS);
     return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
            time_by_channels(p, 1.5, 20);
 }

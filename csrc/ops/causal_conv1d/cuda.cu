@@ -37,8 +37,8 @@ has_one_block(const gpo_call *call)
     const conv_plan &p = *conv_plan_of(call);
     const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
     const int64_t most = MOST_BYTES_OF_ONE / (bytes == 8 ? 16 : 8);
-    return p.lags <= SHORT && !p.segments && p.batches <= most && p.steps <= most &&
-           p.batches * p.steps <= most;
+    return p.lags <= LAGS_OF_ONE_BLOCK && !p.segments && p.batches <= most &&
+           p.steps <= most && p.batches * p.steps <= most;
 }
 
 /* Whether the blocks of a cluster have. */
@@ -75,7 +75,25 @@ has_few_outputs(const gpo_call *call)
            has_narrow_offsets(p, w) && has_narrow_offsets(p, bias);
 }
 
-/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call. */
+/* Whether few_taps takes the arrays of a call, forward. */
+static bool
+has_whole_rows(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    if (!has_short_filters(call) || p.segments || p.has_state) {
+        return false;
+    }
+    switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
+        case 2:
+            return takes_whole_rows(conv_of<f16>(call));
+        case 4:
+            return takes_whole_rows(conv_of<float>(call));
+        default:
+            return false;
+    }
+}
+
+/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call, backward. */
 static bool
 has_few_taps(const gpo_call *call, bool by_channels)
 {
@@ -145,7 +163,8 @@ enum {
     LARGE,
     MIDDLE_FILTERS,
     PERSISTENT,
-    FEW_OUTPUTS,                 /* forward alone */
+    FEW_OUTPUTS, /* forward alone */
+    FORWARD_FEW_TAPS,
     FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
     ONE_BLOCK,
@@ -202,6 +221,11 @@ static const gpo_variant forward_variants[] = {
                   "few_outputs", "an output per thread, all of its loads at once",
                   FORWARD(conv_few_outputs), "run-to-run", "", "exact"),
               "whole rows, at most 8 lags, offsets that 32 bits hold", has_few_outputs),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps", "2 to 8 taps, loaded once for the rows of a channel",
+                  FORWARD(conv_few_taps), "run-to-run", "", "exact"),
+              "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
+              has_whole_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -270,7 +294,7 @@ static const gpo_variant backward_variants[] = {
     gpo_shape(gpo_row<float_types>(
                   "one_block", "one launch, the rows of a channel in shared memory",
                   BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
-              "few elements of a channel and at most 16 lags, without segments",
+              "few elements of a channel and at most 128 lags, without segments",
               has_one_block),
     gpo_shape(gpo_row<float32_types>("one_cluster",
                                      "one launch, a cluster of blocks for each channel",
@@ -422,6 +446,11 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     const int64_t processors = gpo_processors(call);
     const bool tensor = takes_tensor_cores(call, p);
     const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
+    if (has_one_block(call) &&
+        time_of_one_block(p, processors) <
+            fmin(time_of_middle_gradients(p), time_of_v6_gradients_in_halves(p))) {
+        return ONE_BLOCK; /* others take several launches */
+    }
     if (has_halves(call) && tensor) {
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
@@ -528,6 +557,10 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             GPO_SAY(why, "few outputs and lags: v0 has little code");
             return V0;
         }
+        if (has_whole_rows(call)) {
+            GPO_SAY(why, "2 to 8 lags and rows of whole packs: few_taps has no edges");
+            return FORWARD_FEW_TAPS;
+        }
         GPO_SAY(why,
                 "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
                 "memory",
@@ -547,7 +580,7 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
         GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest variant, by an estimate",
                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
-                forward_variants[row].name);
+                (p.backward ? backward_variants : forward_variants)[row].name);
         return row;
     }
     if (is_small(call, p)) {

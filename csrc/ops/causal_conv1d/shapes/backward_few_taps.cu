@@ -15,6 +15,7 @@ struct walks_work {
     divider stretches;    /* of a row */
     int items;            /* of a stretch */
     int64_t units, share; /* stretches of a channel in all rows, of a warp */
+    int64_t next_x, next_dy, next_dx; /* from the first item to what a warp has next */
     int64_t tasks;
     part_sums sums;
     segment_marks marks;
@@ -24,10 +25,11 @@ constexpr int BLOCK_WARPS = SHORT_BLOCK / WARP;
 constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs more */
 constexpr int DEPTH = 2;         /* items under way */
 
-/* Blocks per SM for which registers are kept. */
-template <typename T, int LAGS, short_rows ROWS>
-constexpr int walks_blocks = (LAGS > 4 ? 5 : 6) +
-                             (sizeof(T) == 4 && ROWS == PLAIN ? (LAGS > 4 ? 1 : 2) : 0);
+/* Blocks per SM for which registers are kept; with segments the kernels have SILU. */
+template <typename T, int LAGS, bool SILU, short_rows ROWS>
+constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? (LAGS <= 4 ? 8 : 6)
+                             : SILU                          ? (LAGS <= 4 ? 6 : 5)
+                                                             : (LAGS <= 6 ? 7 : 6);
 
 /* Packs on either side of one that share a product with it, of those beside it NEXT steps. */
 template <int LAGS, typename T>
@@ -35,23 +37,26 @@ constexpr int HALO = (LAGS - 2 + pack<T>::SIZE) / pack<T>::SIZE;
 template <int LAGS, typename T>
 constexpr int NEXT = LAGS - 1 < pack<T>::SIZE ? LAGS - 1 : pack<T>::SIZE;
 
-/*
- * Products of a pack in a row of whole packs: only those across its ends are missing, so a
- * condition for each pack beside it is enough.  `before` the pack and `after` its start
- * the row has so many steps.
- */
-template <int SIZE>
-struct at_row_ends {
-    int before, after;
+/* What an item gives to the one before it: its first g or, without SiLU, words of dy. */
+template <bool SILU, int LAGS, typename T>
+struct first_gradients {
+    using V = value_type<T>;
+    static constexpr int PER_WORD = SILU ? 1 : 4 / sizeof(T);
+    static constexpr int COUNT = (NEXT<LAGS, T> + PER_WORD - 1) / PER_WORD;
+    std::conditional_t<SILU, V, unsigned> v[COUNT];
 
-    __device__ __forceinline__ bool has_back(int i, int s) const
+    __device__ __forceinline__ void set(const V (&g)[pack<T>::SIZE], const uint4 &dy)
     {
-        return s <= i || before > (s - i - 1) / SIZE * SIZE;
-    }
-
-    __device__ __forceinline__ bool has_ahead(int i, int s) const
-    {
-        return i + s < SIZE || after > (i + s) / SIZE * SIZE;
+        const unsigned words[4] = {dy.x, dy.y, dy.z, dy.w};
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            if constexpr (SILU) {
+                v[i] = g[i];
+            }
+            else {
+                v[i] = words[i];
+            }
+        }
     }
 };
 
@@ -61,14 +66,6 @@ struct row_filter {
     bool has_slope; /* with SiLU: whether the call has it */
     bool has_last;  /* the last lag: see has_lag */
 };
-
-template <typename T>
-__device__ __forceinline__ uint4
-pack_from(const T *p, bool wanted)
-{
-    return wanted ? load_streamed(reinterpret_cast<const uint4 *>(p))
-                  : uint4{0, 0, 0, 0};
-}
 
 /* g of a pack, of dy and the values of x from LAGS - 1 before it. */
 template <bool SILU, int LAGS, typename T, typename V, typename Where>
@@ -94,13 +91,54 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
     }
 }
 
+/* g of a pack and of the LAGS - 1 steps after it; `next` as in compute_row_item. */
+template <bool SILU, int LAGS, typename T, typename V>
+__device__ __forceinline__ void
+gradients_from_pack(V (&later)[pack<T>::SIZE + LAGS - 1],
+                    first_gradients<SILU, LAGS, T> &next, const V (&g)[pack<T>::SIZE],
+                    const uint4 &dy, lane_group at)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+#pragma unroll
+    for (int i = 0; i < SIZE; i++) {
+        later[i] = g[i];
+    }
+    if constexpr (SILU) {
+#pragma unroll
+        for (int j = 0; j < LAGS - 1; j++) {
+            const int d = 1 + j / SIZE, i = j % SIZE;
+            const V give = at.lane < d ? next.v[i] : g[i];
+            later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
+        }
+    }
+    else {
+        constexpr int PER_WORD = first_gradients<SILU, LAGS, T>::PER_WORD;
+        const unsigned mine[4] = {dy.x, dy.y, dy.z, dy.w};
+#pragma unroll
+        for (int k = 0; k < (LAGS - 2 + PER_WORD) / PER_WORD; k++) {
+            const int d = 1 + k / 4, i = k % 4;
+            const unsigned give = at.lane < d ? next.v[i] : mine[i];
+            V some[PER_WORD];
+            values_of_chunk<T>(
+                some, __shfl_sync(ALL_LANES, give, (at.lane + d) & (WARP - 1)));
+#pragma unroll
+            for (int j = 0; j < PER_WORD; j++) {
+                if (k * PER_WORD + j < LAGS - 1) {
+                    later[SIZE + k * PER_WORD + j] = some[j];
+                }
+            }
+        }
+    }
+    next.set(g, dy);
+}
+
 /*
  * One item.  `next`: in the first lanes the first g of the item after, then of this one.
  * Lanes after the end of the row have no pack.
  */
 template <bool SILU, int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
-compute_row_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
+compute_row_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, bool is_there,
                  lane_group at, const Where &where)
@@ -119,20 +157,7 @@ compute_row_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
         }
     }
     gradient_of_row_pack<SILU, LAGS, T>(g, dy, filter, x, where);
-#pragma unroll
-    for (int i = 0; i < SIZE; i++) {
-        later[i] = g[i];
-    }
-#pragma unroll
-    for (int j = 0; j < LAGS - 1; j++) {
-        const int d = 1 + j / SIZE, i = j % SIZE;
-        const V give = at.lane < d ? next[i] : g[i];
-        later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
-    }
-#pragma unroll
-    for (int i = 0; i < NEXT<LAGS, T>; i++) {
-        next[i] = g[i];
-    }
+    gradients_from_pack<SILU, LAGS, T>(later, next, g, dy, at);
     if (is_there) {
         V sum[SIZE] = {}, part = 0;
 #pragma unroll
@@ -161,7 +186,7 @@ compute_row_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
 /* The same where segments may begin: then a product at a time, in all lanes. */
 template <bool SILU, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-compute_cut_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
+compute_cut_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, int u, bool is_there,
                  lane_group at, row_marks row)
@@ -185,8 +210,8 @@ compute_cut_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
 /* The first g after a stretch that ends inside the row, `u` the step of a lane's pack. */
 template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-gradients_after(V (&next)[NEXT<LAGS, T>], const row_filter<V, LAGS> &filter, const T *x,
-                const T *dy, int u, row_marks row)
+gradients_after(first_gradients<SILU, LAGS, T> &next, const row_filter<V, LAGS> &filter,
+                const T *x, const T *dy, int u, row_marks row)
 {
     constexpr int SIZE = pack<T>::SIZE;
     V values[LAGS - 1 + SIZE] = {}, g[SIZE];
@@ -213,20 +238,17 @@ gradients_after(V (&next)[NEXT<LAGS, T>], const row_filter<V, LAGS> &filter, con
     else {
         gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, in_the_middle{});
     }
-#pragma unroll
-    for (int i = 0; i < NEXT<LAGS, T>; i++) {
-        next[i] = g[i];
-    }
+    next.set(g, after);
 }
 
 /*
- * All items of units begin to end of channel c, each row from its end to its start; the
- * loads of the last DEPTH reach into the next row.
+ * All items of `units` units of channel c from `begin` on, each row from its end to its
+ * start; the loads of the last DEPTH reach into the next row.
  */
 template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
-          int64_t c, bool is_channel, int64_t begin, int64_t end, lane_group at)
+          int64_t c, bool is_channel, int64_t begin, int units, lane_group at)
 {
     constexpr int SIZE = pack<T>::SIZE, ITEM = WARP * SIZE;
     const int steps = is_channel ? static_cast<int>(v.steps) : 0, items = work.items;
@@ -238,33 +260,29 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     const T *x = v.x.row(b, c) + top + at.place * SIZE;
     const T *dy = v.dy.row(b, c) + top + at.place * SIZE;
     T *dx = v.out.row(b, c) + top + at.place * SIZE;
-    const int64_t next_x = is_cut ? -ITEM : v.x.b + next_u;
-    const int64_t next_dy = is_cut ? -ITEM : v.dy.b + next_u;
-    const int64_t next_dx = is_cut ? -ITEM : v.out.b + next_u;
     const bool has_before = SILU && stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
-    const int count = static_cast<int>(end - begin) * items;
+    const int count = units * items;
     int u = top + at.place * SIZE, item = items, load_u = u, load_item = items;
-    int loads = 0;
     uint4 own[DEPTH], gradient[DEPTH];
-    const auto load = [&](int k) {
-        const bool inside = load_u < steps;
-        const bool is_before = loads == count && has_before;
-        own[k] = pack_from(x, inside && (loads < count || is_before));
-        gradient[k] = pack_from(dy, inside && loads < count);
-        loads++;
-        load_item--;
-        const bool ends = load_item == 0;
-        x += ends ? next_x : -ITEM;
-        dy += ends ? next_dy : -ITEM;
-        load_u += ends ? next_u : -ITEM;
-        load_item = ends ? items : load_item;
-    };
+    const auto load =
+        [&](int k, int n) { /* item n */
+                            const bool inside = load_u < steps;
+                            const bool is_before = n == count && has_before;
+                            own[k] = pack_from(x, inside && (n < count || is_before));
+                            gradient[k] = pack_from(dy, inside && n < count);
+                            load_item--;
+                            const bool ends = load_item == 0;
+                            x += ends ? work.next_x : -ITEM;
+                            dy += ends ? work.next_dy : -ITEM;
+                            load_u += ends ? next_u : -ITEM;
+                            load_item = ends ? items : load_item;
+        };
 #pragma unroll
     for (int k = 0; k < DEPTH; k++) {
-        load(k);
+        load(k, k);
     }
     row_filter<V, LAGS> filter;
-    load_taps<LAGS>(filter.tap, v, c);
+    load_few_taps<LAGS>(filter.tap, v, c);
     filter.offset = SILU ? v.offset(c) : V(0);
     filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
     filter.has_last = v.lags == LAGS;
@@ -272,7 +290,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
     }
-    V next[NEXT<LAGS, T>] = {};
+    first_gradients<SILU, LAGS, T> next = {};
     if (is_cut && at.lane < HALO<LAGS, T> && u + ITEM < steps) {
         gradients_after<SILU, ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
                                           u + ITEM, row);
@@ -291,10 +309,10 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
                     compute_row_item<SILU>(total, next, filter, own[k], before,
                                            gradient[k], dx, u < steps, at, where);
                 }
-                load(k);
+                load(k, done + k + DEPTH);
                 item--;
                 const bool ends = item == 0;
-                dx += ends ? next_dx : -ITEM;
+                dx += ends ? work.next_dx : -ITEM;
                 u += ends ? next_u : -ITEM;
                 item = ends ? items : item;
                 if constexpr (ROWS == CUT) {
@@ -308,10 +326,13 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     }
 }
 
-/* With segments SILU is true for every call, and has_slope tells. */
+/*
+ * With segments SILU is true for every call, and has_slope tells.  A block for each task: more
+ * than a grid has would be a terabyte.
+ */
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, ROWS>)
+__launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, SILU, ROWS>)
     causal_conv1d_backward_few_taps(conv_view<T> v, lag_view<T> to, walks_work work)
 {
     using V = value_type<T>;
@@ -319,57 +340,71 @@ __launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, ROWS>)
     GPO_SHARED(bool, last, [1]);
     const lane_group at(work.shift);
     const int warp = threadIdx.x / WARP, channels = WARP >> work.shift;
-    for (int64_t task = blockIdx.x; task < work.tasks; task += gridDim.x) {
-        const int64_t part = work.groups.of(task), group = task - part * work.groups.by;
-        const int64_t first = group * channels;
-        const int64_t wanted = first + (at.lane >> work.shift);
-        const int64_t c = wanted < v.channels ? wanted : 0;
-        const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
-        const int64_t rest = work.units - begin;
-        V total[LAGS + 1] = {};
-        if (rest > 0) {
-            walk_rows<SILU, ROWS, LAGS>(total, v, work, c, wanted < v.channels, begin,
-                                        begin + (rest < work.share ? rest : work.share),
-                                        at);
-        }
-#pragma unroll
-        for (int s = 0; s <= LAGS; s++) {
-            const V sum = warp_combine<add>(total[s], 1 << work.shift);
-            if (at.place == 0) {
-                totals[s][warp][at.lane >> work.shift] = sum;
-            }
-        }
-        __syncthreads();
-        const auto add_up = [&](V(&sum)[1], int s, int k) {
-#pragma unroll
-            for (int w = 0; w < BLOCK_WARPS; w++) {
-                sum[0] += totals[s][w][k];
-            }
-        };
-        put_block_sums<LAGS, 1>(to, work.sums, part, group, first, 5 - work.shift, last,
-                                add_up);
-        __syncthreads(); /* the totals have been read */
+    const int64_t task = blockIdx.x, part = work.groups.of(task);
+    const int64_t group = task - part * work.groups.by, first = group * channels;
+    const int64_t wanted = first + (at.lane >> work.shift);
+    const int64_t c = wanted < v.channels ? wanted : 0;
+    const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
+    const int64_t rest = work.units - begin;
+    V total[LAGS + 1] = {};
+    if (rest > 0) {
+        walk_rows<SILU, ROWS, LAGS>(
+            total, v, work, c, wanted < v.channels, begin,
+            static_cast<int>(rest < work.share ? rest : work.share), at);
     }
+#pragma unroll
+    for (int s = 0; s <= LAGS; s++) {
+        const V sum = warp_combine<add>(total[s], 1 << work.shift);
+        if (at.place == 0) {
+            totals[s][warp][at.lane >> work.shift] = sum;
+        }
+    }
+    __syncthreads();
+    const auto add_up = [&](V(&sum)[1], int s, int k) {
+#pragma unroll
+        for (int w = 0; w < BLOCK_WARPS; w++) {
+            sum[0] += totals[s][w][k];
+        }
+    };
+    put_block_sums<LAGS, 1>(to, work.sums, part, group, first, 5 - work.shift, last,
+                            add_up);
 }
 
 /* ---- the launch ---- */
 
-/* The fewest parts of each group that leave at most 3 of 10 places in waves empty. */
+/*
+ * The rows of a warp if rows are whole: in as few parts of each group as fill 7 of 10 of the
+ * warps in waves of `slots` blocks, or in those that fill them best.  A warp without a
+ * row is empty, too: 19 rows in twos are 10 of 12 warps.
+ */
 static int64_t
-parts_in_waves(int64_t groups, int64_t slots)
+rows_of_warp(int64_t groups, int64_t units, int64_t least, int64_t slots)
 {
-    int64_t parts = slots * 7 / (10 * groups);
-    parts = parts > 1 ? parts : 1;
-    while (10 * groups * parts < 7 * slots * ceil_div(groups * parts, slots)) {
-        parts++;
+    constexpr int64_t TRIES = 16;
+    const int64_t first = slots * 7 / (10 * groups);
+    int64_t best = least, most = 0; /* thousandths of all warps */
+    for (int64_t k = 0; k < TRIES; k++) {
+        const int64_t parts = (first > 1 ? first : 1) + k;
+        const int64_t wanted = ceil_div(units, parts * BLOCK_WARPS);
+        const int64_t share = wanted > least ? wanted : least;
+        const int64_t blocks = groups * ceil_div(units, share * BLOCK_WARPS);
+        const int64_t rows = ceil_div(blocks, slots) * slots * BLOCK_WARPS * share;
+        const int64_t full = 1000 * groups * units / rows;
+        if (full > most) {
+            most = full;
+            best = share;
+        }
+        if (full >= 700 || share == least) {
+            break;
+        }
     }
-    return parts;
+    return best;
 }
 
 /*
  * Rows are cut where there are fewer than warps in `slots` blocks, else warps take several.
- * Each block more of a channel is a part to add, so only warps with FULL_WALK items make
- * room for one.
+ * Each block more of a channel is a part to add, so only warps with about FULL_WALK items
+ * make room for one.
  */
 static void
 split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
@@ -380,7 +415,7 @@ split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
     const int64_t row_items = ceil_div(packs, WARP);
     const int64_t block = batches < BLOCK_WARPS ? BLOCK_WARPS / batches : 1;
     const int64_t full = slots * BLOCK_WARPS / (groups * batches);
-    const int64_t most = row_items / FULL_WALK;
+    const int64_t most = (row_items + FULL_WALK / 2) / FULL_WALK;
     const int64_t more = (full < most ? full : most) / block * block;
     const int64_t pieces = more > block ? more : block;
     int64_t items = ceil_div(row_items, pieces);
@@ -391,19 +426,10 @@ split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
     work->units = batches * work->stretches.by;
     work->share = 1;
     if (work->stretches.by == 1) {
-        const int64_t share =
-            ceil_div(work->units, parts_in_waves(groups, slots) * BLOCK_WARPS);
         const int64_t of_one = ceil_div(work->units, int64_t{BLOCK_WARPS});
         const int64_t least = ceil_div(FULL_WALK, items);
-        const int64_t few = of_one < least ? of_one : least;
-        const auto blocks_of = [&](int64_t each) {
-            return groups * ceil_div(work->units, each * BLOCK_WARPS);
-        };
-        work->share = share > few ? share : few;
-        while (work->share > few && 10 * blocks_of(work->share) < 7 * slots &&
-               blocks_of(work->share - 1) <= slots) {
-            work->share--; /* whole rows had left the wave half empty */
-        }
+        work->share =
+            rows_of_warp(groups, work->units, of_one < least ? of_one : least, slots);
     }
     work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
     work->tasks = groups * work->sums.parts;
@@ -417,16 +443,25 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
-        const int blocks = work.marks.words ? walks_blocks<T, LAGS, CUT>
-                                            : walks_blocks<T, LAGS, PLAIN>;
+        const int blocks = work.marks.words ? walks_blocks<T, LAGS, true, CUT>
+                           : v.finish == FINISH_SILU
+                               ? walks_blocks<T, LAGS, true, PLAIN>
+                               : walks_blocks<T, LAGS, false, PLAIN>;
         split_walks(&work, gpo_processors(call) * blocks, v.steps / pack<T>::SIZE,
                     v.batches, v.channels);
+        constexpr int64_t ITEM = WARP * pack<T>::SIZE;
+        const auto next = [&](int64_t b) {
+            return work.stretches.by > 1 ? -ITEM : b + (work.items - 1) * ITEM;
+        };
+        work.next_x = next(v.x.b);
+        work.next_dy = next(v.dy.b);
+        work.next_dx = next(v.out.b);
         status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
     }
     if (status) {
         return status;
     }
-    const dim3 grid = grid_of(work.tasks);
+    const dim3 grid(static_cast<unsigned>(work.tasks));
 #define WITH(SILU, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
                (causal_conv1d_backward_few_taps<T, LAGS, SILU, ROWS>), v, to, work)

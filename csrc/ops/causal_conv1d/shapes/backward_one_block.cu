@@ -1,7 +1,7 @@
 /*
- * backward_one_block.cu  The gradients of small calls and filters of at most SHORT taps: a
- * block has all rows of a channel in shared memory, so dw and dbias need no parts, and the
- * call is one launch of short code.
+ * backward_one_block.cu  The gradients of small calls and filters of at most
+ * LAGS_OF_ONE_BLOCK lags: a block has all rows of a channel in shared memory, so dw and
+ * dbias need no parts, and the call is one launch of short code.
  * Cost:  reads x and dy once, element by element, and writes dx once.
  */
 #include "one_channel.cuh"
@@ -44,7 +44,7 @@ __launch_bounds__(MOST_OF_ONE_BLOCK)
 {
     using V = value_type<T>;
     GPO_DYN_SHARED(V, x);
-    GPO_SHARED(V, tap, [SHORT]);
+    GPO_SHARED(V, tap, [LAGS_OF_ONE_BLOCK]);
     V *const g = x + work.elements;
     const int block = static_cast<int>(blockDim.x), steps = static_cast<int>(v.steps);
     const int lags = static_cast<int>(v.lags), taps = static_cast<int>(to.taps);
@@ -101,8 +101,10 @@ gradients_one_block(gpo_call *call, const conv_view<T> &v, const lag_view<T> &la
     }
     channel_work work = {};
     if (!plan_channel(&work, v)) {
-        return gradients_short_filters(call, v, lags);
+        return v.lags <= SHORT ? gradients_short_filters(call, v, lags)
+                               : gradients_by_segment(call, v, lags);
     }
+    static_assert(LAGS_OF_ONE_BLOCK <= 128, "a thread for each tap");
     const int block = elements <= 512    ? 128
                       : elements <= 2048 ? 256
                                          : MOST_OF_ONE_BLOCK;

@@ -1,7 +1,8 @@
 /*
- * few_taps.cuh  The sums of dw and dbias in the kernels of few_taps: a block adds those of
- * its threads, and the last block of a group of channels adds those of all, in fixed
- * order, so that a call is one launch.
+ * few_taps.cuh  Shared by the kernels of few_taps: numbers of taps, rows of whole packs,
+ * which calls they take, and the sums of dw and dbias.  A block adds those of its threads,
+ * and the last block of a group of channels adds those of all, in fixed order, so that a
+ * call is one launch.
  */
 #ifndef GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
 #define GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
@@ -24,6 +25,27 @@ has_lag(int s, bool has_last)
     return LAGS <= 4 || s < LAGS - 1 || has_last;
 }
 
+/*
+ * The taps of a channel, with no branch between their loads; in place of a last lag that
+ * the filter does not have the first, which is not used.
+ */
+template <int LAGS, typename T>
+__device__ __forceinline__ void
+load_few_taps(value_type<T> (&tap)[LAGS], const conv_view<T> &v, int64_t c)
+{
+    const T *const w = v.w + c * v.w_c;
+    const bool has_last = v.lags == LAGS;
+    T got[LAGS];
+#pragma unroll
+    for (int s = 0; s < LAGS; s++) {
+        got[s] = w[has_lag<LAGS>(s, has_last) ? s * v.w_s : 0];
+    }
+#pragma unroll
+    for (int s = 0; s < LAGS; s++) {
+        tap[s] = value_of(got[s]);
+    }
+}
+
 #define GPO_BY_FEW_TAPS(lags, launch) \
     ((lags) == 2   ? launch(2)        \
      : (lags) == 3 ? launch(3)        \
@@ -31,6 +53,37 @@ has_lag(int s, bool has_last)
      : (lags) <= 6 ? launch(6)        \
                    : launch(8))
 static_assert(FEW_TAPS == 8, "GPO_BY_FEW_TAPS");
+
+/* ---- rows of whole packs ---- */
+
+/*
+ * Products of a pack in a row of whole packs: only those across its ends are missing, so a
+ * condition for each pack beside it is enough.  `before` the pack and `after` its start
+ * the row has so many steps.
+ */
+template <int SIZE>
+struct at_row_ends {
+    int before, after;
+
+    __device__ __forceinline__ bool has_back(int i, int s) const
+    {
+        return s <= i || before > (s - i - 1) / SIZE * SIZE;
+    }
+
+    __device__ __forceinline__ bool has_ahead(int i, int s) const
+    {
+        return i + s < SIZE || after > (i + s) / SIZE * SIZE;
+    }
+};
+
+/* The pack at p if it is wanted, else zeros. */
+template <typename T>
+__device__ __forceinline__ uint4
+pack_from(const T *p, bool wanted)
+{
+    return wanted ? load_streamed(reinterpret_cast<const uint4 *>(p))
+                  : uint4{0, 0, 0, 0};
+}
 
 constexpr int64_t FEW_PARTS = 16; /* of a small call: narrower groups for fewer */
 
@@ -58,23 +111,40 @@ has_columns(const row_view<T> &rows, int64_t channels)
 
 template <typename T>
 bool
+has_few_lags(const conv_view<T> &v)
+{
+    return v.batches > 0 && v.channels > 0 && v.lags >= 2 && v.lags <= FEW_TAPS;
+}
+
+/* Forward: whether rows of x and of the result are whole packs. */
+template <typename T>
+bool
+takes_whole_rows(const conv_view<T> &v)
+{
+    return has_few_lags(v) && v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
+           has_whole_packs(v.out);
+}
+
+/* Backward. */
+template <typename T>
+bool
 takes_few_taps(const conv_view<T> &v, bool by_channels)
 {
-    if (v.batches == 0 || v.channels == 0 || v.lags < 2 || v.lags > FEW_TAPS) {
+    if (!has_few_lags(v)) {
         return false;
     }
     if (by_channels) {
         return has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
                has_columns(v.out, v.channels);
     }
-    return v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
-           has_whole_packs(v.dy) && has_whole_packs(v.out);
+    return takes_whole_rows(v) && has_whole_packs(v.dy);
 }
 
 /*
- * one_block: threads, and bytes of the values of a channel in shared memory; one_cluster:
+ * one_block: lags, threads, and bytes of the values of a channel in shared memory; one_cluster:
  * the same in each of the blocks of a channel, with the steps around them.
  */
+constexpr int LAGS_OF_ONE_BLOCK = 128;
 constexpr int MOST_OF_ONE_BLOCK = 512;
 constexpr int64_t MOST_BYTES_OF_ONE = 40960;
 constexpr int CHANNEL_CLUSTER = 8;
@@ -158,6 +228,8 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
 
 /* ---- launchers ---- */
 
+template <typename T>
+gpo_status conv_few_taps(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status gradients_one_block(gpo_call *call, const conv_view<T> &v,
                                const lag_view<T> &lags);
