@@ -911,8 +911,9 @@ def test_source_shows_the_loops_of_a_cpu_variant() -> None:
 def test_the_choice_says_why() -> None:
     middle, direct = "is the fastest variant, by an estimate", "middle_filters"
     for batches, steps, taps, dtype, rungs, word in (
-        (800, 400, 4, "float32", ("few_taps", "few_taps"), ""),
-        (800, 400, 5, "float32", ("few_taps", "few_taps"), ""),
+        (2500, 128, 4, "float32", ("few_taps", "few_taps"), ""),
+        (2500, 128, 5, "float32", ("few_taps", "few_taps"), ""),
+        (800, 400, 5, "float32", ("short_filters", "few_taps"), ""),
         (800, 399, 5, "float32", ("short_filters", "short_filters"), ""),
         (400, 400, 9, "float32", ("short_filters", "short_filters"), ""),
         (400, 400, 4, "float64", ("short_filters", "short_filters"), ""),

@@ -80,26 +80,29 @@ def test_special_values_reach_what_depends_on_them(steps: int, bad: float) -> No
 
 
 def test_the_choice() -> None:
-    """Rows of whole packs and 2 to 8 taps, if they are not few outputs."""
+    """Rows of whole packs and 2 to 8 taps: short ones, or 16-bit floats with many taps."""
 
     def chosen(x: Array, taps: int, **options: Any) -> str:
         w = np.ones((x.shape[1], taps), x.dtype)
         return str(_core.plan("causal_conv1d", x, w, backend="sim", **options)["variant"])
 
-    x = np.ones((64, 64, 400), np.float32)
+    x, longer = np.ones((192, 64, 128), np.float32), np.ones((64, 64, 400), np.float32)
     for taps in range(2, 9):
         assert chosen(x, taps) == "few_taps"
         assert chosen(x.astype(np.float16), taps, return_state=True) == "few_taps"
+        assert chosen(longer, taps) == "short_filters"
+        halves = "few_taps" if taps > 4 else "short_filters"
+        assert chosen(longer.astype(np.float16), taps) == halves
     for other, taps in (
-        (x[..., :399].copy(), 4),
-        (x[..., 1:397], 4),
+        (x[..., :127].copy(), 4),
+        (x[..., 1:125], 4),
         (x.astype(np.float64), 4),
         (x, 1),
         (x, 9),
     ):
         assert chosen(other, taps) == "short_filters"
-    assert chosen(x, 4, segments=np.zeros((64, 400), np.int32)) == "short_filters"
-    state = np.zeros((64, 64, 3), np.float32)
+    assert chosen(x, 4, segments=np.zeros((192, 128), np.int32)) == "short_filters"
+    state = np.zeros((192, 64, 3), np.float32)
     assert chosen(x, 4, initial_state=state) == "short_filters"
     assert chosen(x[:1, :8].copy(), 4) == "few_outputs"
 

@@ -345,6 +345,25 @@ struct index_add_estimate {
     double time;
 };
 
+/*
+ * few_destinations on an H100: 131,072 rows of 36 float32 into 128 37 us, 1,538,509 of 20
+ * into 18, skewed, 164, 8,423,775 of 12 into 128 407; 16,777,216 of 4 into 8,192 361, and
+ * 1,644 where 15 % have one destination (v4 3,015): the rows of an SM wait for each other.
+ */
+constexpr double STARTS_TABLES = 12e6, OF_TABLES = 5, HOT_TABLE_ROW = 65e3;
+
+static double
+time_of_tables(const gpo_call *call, const index_add_plan &plan)
+{
+    const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
+    index_add_table t = {};
+    size_t bytes = 0;
+    const double hot = /* elsewhere lanes have columns of their own, or copies */
+        plan_pairs(call, &t, &bytes) ? static_cast<double>(index_add_most(call)) : 0;
+    return STARTS_TABLES + OF_TABLES * elements +
+           HOT_TABLE_ROW * hot / static_cast<double>(gpo_processors(call));
+}
+
 /* The least of v5 or the shape kernel in its place, joined_sums, and v4 or one_element. */
 static index_add_estimate
 least_of_bounded(const gpo_call *call, const index_add_plan &plan)
@@ -358,9 +377,12 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
                    : 0;
     const double ranges =
         is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
-    const double wide =
+    const double to_memory =
         (line > 0 ? line : 0) +
         (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
+    const double wide = !sparse && takes_few_destinations(call)
+                            ? time_of_tables(call, plan)
+                            : to_memory;
     const double joined = time_of_joined_sums(call, plan);
     const double sorted = time_of_v4(call, plan);
     const bool joins = is_counted && takes_joined_sums(call) &&
@@ -374,9 +396,6 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
     return {sorted_for(plan), sorted};
 }
 
-/* few_destinations on an H100: 131,072 rows of 36 float32 into 128 37 us, 1,538,509 of 20 into
-   18, skewed, 164, 8,423,775 of 12 into 128 407. */
-constexpr double STARTS_TABLES = 12e6, OF_TABLES = 5;
 constexpr int64_t TABLE_LANES = 8;
 
 /*
