@@ -75,8 +75,9 @@ def names_from_root(csrc: Path) -> str:
 
 def kernel_flags(csrc: Path, source: Path, strict: list[str]) -> list[str]:
     """Rungs, whose accesses lessons count, keep loads of 16 bytes; shape kernels are small."""
-    level = "-Os" if source.parent.name == "shapes" else "-O1"
-    return ["-x", "c++", *FLAGS, level, *strict, "-I" + str(csrc), names_from_root(csrc)]
+    small = ["-Os", "-fno-tree-loop-im"]  # values kept outside loops take room, too
+    level = small if source.parent.name == "shapes" else ["-O1"]
+    return ["-x", "c++", *FLAGS, *level, *strict, "-I" + str(csrc), names_from_root(csrc)]
 
 
 def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
