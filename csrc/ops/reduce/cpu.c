@@ -1,7 +1,8 @@
 /*
  * cpu.c  reduce on the CPU.  Order: the three instruction sets, one chunk of a row,
- * strips of columns, finish, the variants, choose.  See folds.h for elements and folds,
- * loops.inc for the inner loops, walk.inc for the walk over an array.
+ * strips of columns, finish, rows of one element, tasks, the variants, choose.  See
+ * folds.h for elements and folds, loops.inc for the inner loops, walk.inc for the walk
+ * over an array.
  *
  * The idea: arrange the elements as rows of equal width and add whole rows, pairwise.
  * A long row is first cut into short ones; columns are arranged that way already.  The
@@ -581,6 +582,73 @@ finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n
     }
 }
 
+/* ---- rows of one element ---- */
+
+/* Whether the results are the elements, of the same dtype, or all 0. */
+static bool
+is_copy(const job *j, gpo_dtype dtype)
+{
+    const bool half = dtype == GPO_F16 || dtype == GPO_BF16; /* `store` changes nans */
+    return j->cols == 1 &&
+           (j->arg || (dtype == j->out_dtype && !half && !j->early && !j->initial));
+}
+
+#define ADD_ZERO(type, count)                                \
+    for (int64_t i = 0; i < (count); i++) {                  \
+        ((type *)to)[i] = ((const type *)x)[i] + (type)zero; \
+    }
+
+/* The results that `store` writes for n elements that are their own states. */
+static void
+store_elements(const job *j, const void *restrict x, int64_t n, void *restrict to)
+{
+    const reduce_op op = j->plan->op;
+    const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
+    switch (j->out_dtype) {
+        case GPO_F32:
+            ADD_ZERO(float, n)
+            break;
+        case GPO_F64:
+            ADD_ZERO(double, n)
+            break;
+        case GPO_C64:
+            ADD_ZERO(float, 2 * n)
+            break;
+        case GPO_C128:
+            ADD_ZERO(double, 2 * n)
+            break;
+        default:
+            memcpy(to, x, (size_t)(n * gpo_dtypes[j->out_dtype].bytes));
+    }
+}
+
+/* Group i of rows of one element: their results need neither states nor folds. */
+static void
+copy_group(void *context, int64_t i, void *memory)
+{
+    const job *j = context;
+    const int64_t bytes = gpo_dtypes[j->out_dtype].bytes;
+    const int64_t first = i * j->group, left = j->rows - first;
+    const bool in_place = j->kept->strides[j->kept->ndim - 1] == 1;
+    char *to = (char *)j->out + first * bytes;
+    _Alignas(64) char packed[BATCH * sizeof(gpo_c128)];
+    (void)memory;
+    if (j->arg) {
+        memset(to, 0, (size_t)((left < j->group ? left : j->group) * bytes));
+        return;
+    }
+    cursor c;
+    seek(&c, j->origin, j->kept, bytes, first);
+    for (int64_t n = left < j->group ? left : j->group; n > 0;) {
+        const int64_t run = run_left(&c);
+        int64_t m = in_place && run > BATCH ? run : BATCH;
+        m = m < n ? m : n;
+        store_elements(j, take(&c, m, packed), m, to);
+        to += m * bytes;
+        n -= m;
+    }
+}
+
 /* ---- tasks ---- */
 
 /* Group i of whole rows. */
@@ -610,9 +678,6 @@ row_group(void *context, int64_t i, void *memory)
         if (short_groups) {
             f->short_groups(c.at, n, stride, cols, keep, acc);
             f->widen(acc, n * keep, value);
-        }
-        else if (cols == 1 && j->arg) {
-            memset(index, 0, (size_t)n * sizeof *index);
         }
         else if (cols == 1) {
             const char *x = c.at;
@@ -1017,6 +1082,9 @@ run(gpo_call *call, bool parallel)
     gpo_status status = GPO_OK;
     if (columns) {
         status = gpo_cpu_work(call, j.parallel, tasks, each, column_strip, &j);
+    }
+    else if (is_copy(&j, call->in[0].dtype)) {
+        status = gpo_cpu_work(call, j.parallel, tasks, 0, copy_group, &j);
     }
     else if (j.chunks == 1) {
         status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
