@@ -23,6 +23,7 @@
 
 enum {
     BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
+    SCALAR_BYTES = 8192, /* of all blocks, if they hold nothing but scalars */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
     CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
     TILE_WIDTH = 256,    /* elements of the rows of a tile, */
@@ -155,6 +156,9 @@ typedef struct job {
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
     bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
     bool any_scalar;
+    bool flat;           /* operands that are not scalars are read in place */
+    int64_t block;       /* elements of a block */
+    int64_t block_bytes; /* of all blocks of a task */
     int across; /* the axis that transposed operands walk with their least stride, or -1 */
     bool crossed[ELEMENTWISE_INPUTS]; /* the operand is one of them */
     int64_t inner;                    /* elements of the axes after that one */
@@ -221,6 +225,36 @@ find_tiles(job *j)
     }
 }
 
+/* Whether operand k, or a part of it, is copied to a block. */
+static bool
+has_block(const job *j, int k)
+{
+    return j->scalar[k] || !j->flat;
+}
+
+/*
+ * Sets flat, block and block_bytes.  Blocks of scalars alone are longer: for 512 float32
+ * the call of the loop and the steps around it take as long as the loop.
+ */
+static void
+size_blocks(job *j)
+{
+    const elementwise_plan *plan = j->plan;
+    int64_t bytes = 0;
+    j->flat = !j->widen && plan->ndim == 1;
+    for (int k = 0; k < plan->inputs; k++) {
+        j->flat = j->flat && (j->scalar[k] || plan->strides[k][0] == 1);
+    }
+    for (int k = 0; k < plan->inputs; k++) {
+        bytes += has_block(j, k) ? plan->bytes[k] : 0;
+    }
+    j->block = BLOCK;
+    if (j->flat && bytes > 0 && SCALAR_BYTES / bytes > BLOCK) {
+        j->block = SCALAR_BYTES / bytes;
+    }
+    j->block_bytes = j->block * bytes + (j->widen ? BLOCK * WIDEST : 0);
+}
+
 static void
 start(job *j, const gpo_call *call, bool plain)
 {
@@ -254,6 +288,7 @@ start(job *j, const gpo_call *call, bool plain)
         find_layout(j, k);
         j->crossed[k] = false;
     }
+    size_blocks(j);
     j->across = -1;
     if (!plain && plan->ndim > 1) {
         find_tiles(j);
@@ -418,14 +453,15 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
     seek(&c, j, begin);
     for (int k = 0; k < plan->inputs; k++) {
         b.packed[k] = carrier;
-        carrier += BLOCK * plan->bytes[k];
+        carrier += has_block(j, k) ? j->block * plan->bytes[k] : 0;
         if (j->scalar[k]) {
-            gather(b.packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
+            gather(b.packed[k], j->in[k], n < j->block ? n : j->block, 0,
+                   plan->bytes[k]);
         }
     }
     for (int64_t done = 0; n > 0;) {
         const int64_t run = run_left(&c, plan);
-        int64_t m = n < BLOCK ? n : BLOCK;
+        int64_t m = n < j->block ? n : j->block;
         const bool rows = plan->ndim > 1 && run < LONG_RUN && run <= m &&
                           c.index[plan->ndim - 1] == 0;
         m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
@@ -455,20 +491,6 @@ task_of_all(void *context, int64_t i, void *memory)
     chunk(j, 0, j->plan->size, memory, NULL);
 }
 
-/* Bytes of the blocks that a task needs: none if it reads all operands in place. */
-static size_t
-block_bytes(const job *j)
-{
-    const elementwise_plan *plan = j->plan;
-    bool in_place = !j->any_scalar && !j->widen && plan->ndim == 1;
-    size_t bytes = j->widen ? BLOCK * WIDEST : 0;
-    for (int k = 0; k < plan->inputs; k++) {
-        in_place = in_place && plan->strides[k][0] == 1;
-        bytes += BLOCK * (size_t)plan->bytes[k];
-    }
-    return in_place ? 0 : bytes;
-}
-
 #include "tiles.inc"
 
 /* In one piece, or in chunks divided among the threads. */
@@ -479,10 +501,10 @@ run(gpo_call *call, job *j, bool parallel)
     if (j->across >= 0 && size > 0) {
         return run_tiles(call, j, parallel);
     }
-    return parallel
-               ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
-                              task, j)
-               : gpo_cpu_work(call, false, size > 0, block_bytes(j), task_of_all, j);
+    return parallel ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK,
+                                   (size_t)j->block_bytes, task, j)
+                    : gpo_cpu_work(call, false, size > 0, (size_t)j->block_bytes,
+                                   task_of_all, j);
 }
 
 /* ---- the variants ---- */

@@ -7,7 +7,9 @@
  * contiguous; the kept high bits number the tiles, the reduced ones the rows of a tile.
  * The rows of a tile are added pairwise; the row that is left is then halved for each
  * reduced low bit, the highest first.  Both are elementwise loops.  A row that keeps at
- * most the bits of a lane is folded from end to end instead.
+ * most the bits of a lane is folded from end to end instead.  If it keeps others, but not
+ * the three bits above a lane, one fold of each row comes first: rows are then eight times
+ * as long, and memory is read in longer stretches.
  * A chunk has a fixed number of rows, so that neither the number of threads nor the
  * instruction set changes a bit of the result.
  */
@@ -107,6 +109,7 @@ typedef struct job {
     int64_t chunks;               /* of a tile */
     bool direct;                  /* a tile is one row, halved directly from x */
     bool fold;                    /* all but the bits of a lane are reduced in a row */
+    bool ahead;                   /* one fold of each row comes first */
     int64_t group;                /* tiles of a task */
     int64_t flip[PARTITION_BITS]; /* of outputs, from tile to tile: see scalar */
     char *part;                   /* sums, chunks x tiles x sums; NULL if chunks == 1 */
@@ -232,14 +235,46 @@ fold_rows(const job *j, int64_t first, char *nodes)
     }
 }
 
+/* nodes[0] = the pairwise sum of the rows of a chunk, each of which is folded once. */
+static void
+fold_and_add_rows(const job *j, int64_t first, char *nodes)
+{
+    const loops *f = j->loops;
+    int64_t off = 0;
+    int depth = 0;
+    for (int64_t r = 0; r < j->chunk; r++) {
+        f->fold(address(j, first + off), j->row / (8 * LANES),
+                nodes + depth * ROW_BYTES);
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
+        for (int64_t k = r; k & 1; k >>= 1) {
+            depth--;
+            f->add(nodes + depth * ROW_BYTES, nodes + (depth + 1) * ROW_BYTES,
+                   j->row / 8);
+        }
+        depth++;
+    }
+}
+
+/* Whether bit b is one of those that a fold has summed ahead of all others. */
+static bool
+is_folded(const job *j, int b)
+{
+    return j->ahead && b >= LANE_BITS && b < 2 * LANE_BITS;
+}
+
 /* Halves a row for each reduced low bit, the highest first; returns what is left. */
 static const char *
 halve_row(const job *j, const char *row, int bits, char *to)
 {
-    int64_t left = (int64_t)1 << bits;
+    int place = j->ahead ? bits - LANE_BITS : bits;
+    int64_t left = (int64_t)1 << place;
     for (int b = bits - 1; b >= 0; b--) {
+        if (is_folded(j, b)) {
+            continue;
+        }
+        place--;
         if (j->plan->to[b] < 0) {
-            const int64_t w = (int64_t)1 << b;
+            const int64_t w = (int64_t)1 << place;
             left /= 2;
             j->loops->halve(row, left / w, w, to);
             row = to;
@@ -321,6 +356,9 @@ sum_chunk(void *context, int64_t i, void *memory)
         else if (j->fold) {
             fold_rows(j, at, nodes);
         }
+        else if (j->ahead) {
+            fold_and_add_rows(j, at, nodes);
+        }
         else {
             add_rows(j, at, nodes, pack);
         }
@@ -363,6 +401,42 @@ combine(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
+/* Whether all bits in [from, end) are reduced. */
+static bool
+are_reduced(const partition_plan *plan, int from, int end)
+{
+    for (int b = from; b < end && b < plan->n; b++) {
+        if (plan->to[b] >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/*
+ * Sets low, row, sums, fold and ahead.  A kept bit just above a short row would have its tile
+ * skip every second row or so, which halves the speed of reading from memory.
+ */
+static void
+find_row(job *j)
+{
+    const partition_plan *plan = j->plan;
+    const int widest = floor_log2(ROW_BYTES / j->loops->sum_bytes);
+    const int longest = widest + LANE_BITS; /* a fold of it is a node */
+    j->low = plan->n < widest ? plan->n : widest;
+    const bool folds = j->packed && j->low >= 2 * LANE_BITS;
+    j->fold = folds && are_reduced(plan, LANE_BITS, longest);
+    j->ahead = folds && !j->fold && are_reduced(plan, LANE_BITS, 2 * LANE_BITS);
+    if (j->ahead) {
+        j->low = plan->n < longest ? plan->n : longest;
+    }
+    j->row = (int64_t)1 << j->low;
+    j->sums = 1;
+    for (int b = 0; b < j->low; b++) {
+        j->sums *= plan->to[b] >= 0 ? 2 : 1;
+    }
+}
+
 static gpo_status
 start(job *j, gpo_call *call, gpo_isa isa)
 {
@@ -371,21 +445,18 @@ start(job *j, gpo_call *call, gpo_isa isa)
     j->x = call->in[0].data;
     j->out = call->out[0].data;
     j->loops = find_loops(isa, plan);
-    const int widest = floor_log2(ROW_BYTES / j->loops->sum_bytes);
-    j->low = plan->n < widest ? plan->n : widest;
-    j->row = (int64_t)1 << j->low;
     j->packed = plan->n == 0 || plan->stride == (plan->pairs ? 2 : 1);
+    find_row(j);
 
     const bool plain =
         !plan->square &&
         (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 || plan->dtype == GPO_F64);
 
     int kept_low = 0, widest_halved = 0;
-    j->fold = j->packed && j->low >= 2 * LANE_BITS;
     j->in_order = true;
     void *memory = NULL;
     const gpo_status status =
-        gpo_scratch(call, (size_t)j->row * sizeof *j->place, &memory);
+        gpo_scratch(call, (size_t)j->sums * sizeof *j->place, &memory);
     if (status) {
         return status;
     }
@@ -399,14 +470,12 @@ start(job *j, gpo_call *call, gpo_isa isa)
                     j->place[c] + (int64_t)((uint64_t)1 << plan->to[b]);
             }
             j->in_order = j->in_order && plan->to[b] == kept_low;
-            j->fold = j->fold && b < LANE_BITS;
             kept_low++;
         }
         else {
             widest_halved = b;
         }
     }
-    j->sums = (int64_t)1 << kept_low;
     j->kept = j->reduced = 0;
     for (int b = j->low; b < plan->n; b++) {
         *(plan->to[b] < 0 ? &j->reduced : &j->kept) |= (uint64_t)1 << b;
@@ -420,14 +489,18 @@ start(job *j, gpo_call *call, gpo_isa isa)
     j->tiles = (int64_t)1 << kept;
     j->rows = (int64_t)1 << (high > kept ? high - kept : 0);
     j->direct = plain && j->packed && j->rows == 1 && widest_halved < DIRECT_BITS;
-    j->chunk = j->rows < CHUNK_ROWS ? j->rows : CHUNK_ROWS;
+    const int64_t chunk = j->ahead ? CHUNK_ROWS / LANES : CHUNK_ROWS;
+    j->chunk = j->rows < chunk ? j->rows : chunk;
     j->chunks = j->rows / j->chunk;
-    const int64_t most = CHUNK_ROWS / j->chunk;
+    const int64_t most = chunk / j->chunk;
     j->group = j->tiles < most ? j->tiles : most;
     j->part = NULL;
     /* The nodes of a pairwise sum; a fold leaves an eighth of the rows, which fit. */
     const int levels = floor_log2(j->chunk) > 1 ? floor_log2(j->chunk) : 1;
     j->nodes_bytes = (levels - 1) * ROW_BYTES + j->row * j->loops->sum_bytes;
+    if (j->ahead) { /* a node of each size, and the next */
+        j->nodes_bytes = (floor_log2(j->chunk) + 1) * ROW_BYTES;
+    }
     j->pack_bytes = j->packed ? 0 : j->row * j->loops->bytes;
     return GPO_OK;
 }

@@ -1,7 +1,8 @@
 /*
  * cpu.c  reduce on the CPU.  Order: the three instruction sets, one chunk of a row,
- * strips of columns, finish, the variants, choose.  See folds.h for elements and folds,
- * loops.inc for the inner loops, walk.inc for the walk over an array.
+ * strips of columns, finish, tasks, the variants, choose.  See folds.h for elements and
+ * folds, loops.inc for the inner loops, walk.inc for the walk over an array, copies.inc
+ * for rows of one element.
  *
  * The idea: arrange the elements as rows of equal width and add whole rows, pairwise.
  * A long row is first cut into short ones; columns are arranged that way already.  The
@@ -172,6 +173,8 @@ typedef struct job {
     int64_t chunks;                       /* of a result */
     int64_t outers, width, strip, strips; /* columns: groups, columns of each, ... */
     int64_t group;                        /* rows of a task */
+    reduce_axes runs;                     /* of a row, if it is folded run by run, */
+    int64_t run;                          /* each of so many elements; or 0 */
     char *value;                          /* states, chunks x rows */
     int64_t *index;                       /* likewise, for arg */
     atomic_bool decided;                  /* the only result is known (early) */
@@ -387,10 +390,9 @@ after_strip(const job *j, char *memory)
 
 /* The first w partial results at `nodes` = the folds of the next n rows. */
 static void
-strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
+strip_fold(const job *j, cursor *c, int64_t n, int64_t w, int64_t stride, char *nodes)
 {
     const loops *f = j->loops;
-    const int64_t stride = j->kept->strides[j->kept->ndim - 1];
     char *pack = nodes + j->levels * j->node_bytes;
     tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= FOLD_ROWS; n -= FOLD_ROWS) {
@@ -424,7 +426,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
         const char *x = c->at;
-        strip_fold(j, c, m, w, nodes);
+        strip_fold(j, c, m, w, column, nodes);
         f->widen(nodes, w, found);
         for (int64_t i = 0; i < w; i++) {
             const state candidate = {.u = found[i]}, old = {.u = best[i]};
@@ -581,7 +583,20 @@ finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n
     }
 }
 
+#include "copies.inc"
+
 /* ---- tasks ---- */
+
+/* The row at `origin`, whose runs are folded like rows of a strip, then what is left. */
+static void
+row_of_runs(const job *j, const char *origin, void *value, char *memory)
+{
+    cursor c;
+    seek(&c, origin, &j->runs, j->loops->bytes, 0);
+    strip_fold(j, &c, j->cols / j->run, j->run, 1, memory);
+    j->loops->lanes(memory, j->run, 1);
+    j->loops->widen(memory, 1, value);
+}
 
 /* Group i of whole rows. */
 static void
@@ -611,9 +626,6 @@ row_group(void *context, int64_t i, void *memory)
             f->short_groups(c.at, n, stride, cols, keep, acc);
             f->widen(acc, n * keep, value);
         }
-        else if (cols == 1 && j->arg) {
-            memset(index, 0, (size_t)n * sizeof *index);
-        }
         else if (cols == 1) {
             const char *x = c.at;
             if (stride != 1) {
@@ -634,9 +646,13 @@ row_group(void *context, int64_t i, void *memory)
         }
         else {
             for (int64_t k = 0; k < n; k++) {
-                row_partial(j, c.at + k * stride * f->bytes, 0,
-                            (char *)value + k * keep * j->state_bytes,
-                            j->arg ? &index[k] : NULL, memory);
+                const char *at = c.at + k * stride * f->bytes;
+                char *to = (char *)value + k * keep * j->state_bytes;
+                if (j->run > 0) {
+                    row_of_runs(j, at, to, memory);
+                    continue;
+                }
+                row_partial(j, at, 0, to, j->arg ? &index[k] : NULL, memory);
             }
         }
         finish(j, value, j->arg ? index : NULL, r * keep, n * keep);
@@ -699,7 +715,7 @@ column_strip(void *context, int64_t i, void *memory)
         strip_extreme(j, &c, k, n, w, value, index, memory, found);
     }
     else {
-        strip_fold(j, &c, n, w, memory);
+        strip_fold(j, &c, n, w, j->kept->strides[j->kept->ndim - 1], memory);
         j->loops->widen(memory, w, value);
     }
     if (j->chunks == 1) {
@@ -939,11 +955,36 @@ size_strips(job *j)
     return j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
 }
 
+/*
+ * Sets run and runs.  Packing runs of 128 bytes takes twice as long as folding them in
+ * place; shorter ones are packed several at once, longer ones than a node stay in L1.
+ */
+static void
+find_runs(job *j)
+{
+    const int last = j->reduced->ndim - 1;
+    const int64_t run = j->reduced->shape[last];
+    const bool whole = j->chunks == 1 && j->keep == 1 && !j->arg && !j->early;
+    j->run = 0;
+    if (whole && last > 0 && j->reduced->strides[last] == 1 && run >= SHORT_RUN &&
+        run <= j->lanes) {
+        j->run = run;
+        j->runs = *j->reduced, j->runs.ndim = last;
+    }
+}
+
 /* The same for a task on rows: short rows need no tree, only packed elements. */
 static int64_t
 size_rows(job *j)
 {
     const reduce_axes *axes = j->reduced;
+    find_runs(j);
+    if (j->run > 0) {
+        j->levels = levels_of(ceil_div(j->cols / j->run, FOLD_ROWS));
+        j->node_bytes = whole_lines(j->run * j->loops->acc_bytes);
+        j->pack_bytes = 0;
+        return j->levels * j->node_bytes;
+    }
     const bool packed = axes->ndim > 1 || axes->strides[0] != 1;
     const bool fold_rows = !j->arg && (j->cols > SHORT_ROW || j->keep > 1);
     j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : FOLD_ROWS * LANE_BYTES;
@@ -1017,6 +1058,9 @@ run(gpo_call *call, bool parallel)
     gpo_status status = GPO_OK;
     if (columns) {
         status = gpo_cpu_work(call, j.parallel, tasks, each, column_strip, &j);
+    }
+    else if (is_copy(&j, call->in[0].dtype)) {
+        status = gpo_cpu_work(call, j.parallel, tasks, 0, copy_group, &j);
     }
     else if (j.chunks == 1) {
         status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
