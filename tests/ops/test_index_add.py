@@ -580,6 +580,7 @@ def test_shape_kernels(
         "one_by_one": True,
         "own_rows": count <= 4096,
         "sorted_rows": True,
+        "one_writer": width == 1 and length <= 1536,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -1158,12 +1159,61 @@ def test_profile_of_the_ladder() -> None:
     assert all(k.atomic_requests == 0 for k in table["v4"] if "v4" in k.kernel)
 
 
+# ---- one_writer: deterministic, few destinations ----
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("length", [1, 7, 1536])
+def test_one_writer_adds_in_one_order(
+    dtype: str, length: int, configure: Callable[..., Any]
+) -> None:
+    """The same bits in any order of blocks and warps, and for any place of hot rows."""
+    rng = np.random.default_rng(length)
+    kind = dtype_of(dtype)
+    x = rng.standard_normal(length).astype(kind)
+    for n in (1, 31, 5000):
+        source = (rng.standard_normal(n) * 2.0 ** rng.integers(-9, 3, n)).astype(kind)
+        for index in (
+            rng.integers(0, length, n),
+            np.full(n, length - 1),
+            np.arange(n) % length,
+        ):
+            seen = set()
+            for schedule in ("ascending", "descending", "shuffle", "preempt"):
+                configure(checks=True, schedule=schedule)
+                got = index_add(
+                    x, index, source, alpha=0.5, deterministic=True, backend="sim",
+                    variant="one_writer",
+                )  # fmt: skip
+                seen.add(got.tobytes())
+            assert len(seen) == 1
+            want = np.zeros(length) + x.astype(np.float64)
+            np.add.at(want, index, 0.5 * source.astype(np.float64))
+            bound = unit(kind) * np.abs(want) + 1e-12 * n + smallest(kind)
+            assert np.all(np.abs(got.astype(np.float64) - want) <= bound)
+
+
+def test_one_writer_is_chosen_for_many_rows() -> None:
+    x = np.zeros(1000, np.float32)
+    for n, length, chosen in (
+        (1 << 20, 1000, "one_writer"),
+        (1 << 19, 1000, "one_element"),
+        (1 << 20, 1537, "one_element"),
+    ):
+        x = np.zeros(length, np.float32)
+        index, source = np.zeros(n, np.int64), np.zeros(n, np.float32)
+        plan = _core.plan("index_add", x, index, source, deterministic=True, backend="sim")
+        assert plan["variant"] == chosen
+        plan = _core.plan("index_add", x, index, source, backend="sim")
+        assert plan["variant"] != "one_writer"
+
+
 # ---- failures ----
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
-    width = 1 if rung == "one_element" else 8
+    width = 1 if rung in ("one_element", "one_writer") else 8
     n = 4000 if rung in ("one_launch", "own_places", "own_rows") else 4400
     kind = np.float16 if rung in HALVES_ONLY else np.float32
     x = np.zeros((5000 if rung == "few_rows" else 9, width), kind)

@@ -57,6 +57,13 @@ takes_one_element(const gpo_call *call)
     return index_add_plan_of(call)->inner == 1;
 }
 
+static bool
+takes_one_writer(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.inner == 1 && plan.outer == 1 && plan.length <= WRITER_PLACES;
+}
+
 /* Whether a table of sums of `sum_bytes` bytes fits into shared memory, and pays. */
 static bool
 fits_table(const gpo_call *call, int64_t sum_bytes)
@@ -125,7 +132,8 @@ enum {
     JOINED_SUMS,
     ONE_BY_ONE,
     OWN_ROWS,
-    SORTED_ROWS
+    SORTED_ROWS,
+    ONE_WRITER
 };
 
 static const gpo_variant variants[] = {
@@ -183,6 +191,11 @@ static const gpo_variant variants[] = {
                               "the first row of a destination adds those behind it",
                               SHAPE(index_add_sorted_rows), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
+    gpo_shape(gpo_row<narrow_floats>("one_writer",
+                                     "a table for each warp, which alone writes to it",
+                                     SHAPE(index_add_one_writer)),
+              "rows of one element in one slice, at most 1,536 destinations",
+              takes_one_writer),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -503,6 +516,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (own_rows_pays(call, plan, dtype, one_by_one)) {
         GPO_SAY(why, "few known rows: own_rows sums them in registers, in one kernel");
         return &variants[OWN_ROWS];
+    }
+    if (plan.is_deterministic && variants[ONE_WRITER].run[dtype] &&
+        takes_one_writer(call) && plan.count >= WRITER_ROWS) {
+        GPO_SAY(why, "deterministic=True, few destinations: one_writer does not sort");
+        return &variants[ONE_WRITER];
     }
     if (plan.is_deterministic) {
         GPO_SAY(why, "deterministic=True: %s adds without atomics", sorted->name);

@@ -177,6 +177,9 @@ template <typename T>
 gpo_status index_add_sorted_rows(gpo_call *call);
 
 template <typename T>
+gpo_status index_add_one_writer(gpo_call *call);
+
+template <typename T>
 gpo_status index_add_joined_sums(gpo_call *call);
 
 template <typename T>

@@ -65,6 +65,11 @@ constexpr int OWNING_BLOCK = 1024, OWNED_BYTES = 16 << 10;
 constexpr int64_t OWNING_BLOCKS = 32, OWNED_AT_LEAST = 32; /* blocks, and sums of one */
 constexpr int64_t OWNED_ROWS = 1 << 16, OWNED_WIDE_ROWS = 4096, OWNED_PLACES = 1 << 21;
 
+/* one_writer: threads and blocks of an SM; destinations of which four tables are 48 KB; rows
+   of a warp at least, and of a call for which it takes less time than a sort. */
+constexpr int WRITER_BLOCK = 128, WRITER_BLOCKS = 6;
+constexpr int64_t WRITER_PLACES = 1536, WARP_ROWS = 1024, WRITER_ROWS = 1 << 20;
+
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */

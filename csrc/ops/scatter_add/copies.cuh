@@ -1,11 +1,10 @@
 /*
- * copies.cuh  Clearing the sums, and adding up private copies of the result.
+ * copies.cuh  Clearing the sums, and the number of private copies of the result.
  */
 #ifndef GPO_SCATTER_ADD_COPIES_CUH
 #define GPO_SCATTER_ADD_COPIES_CUH
 
-#include "../../device/follow.cuh"
-#include "../../device/grid.cuh"
+#include "../../device/ordered_sums.cuh"
 #include "input.cuh"
 #include "tuning.cuh"
 
@@ -42,47 +41,6 @@ clear(gpo_call *call, void *memory, int64_t bytes, unsigned long long *bad)
     const dim3 grid(static_cast<unsigned>(clamp(ceil_div(words, 2 * BLOCK), 1, 4096)));
     return GPO_LAUNCH(call, grid, BLOCK, 0, scatter_add_clear,
                       static_cast<uint64_t *>(memory), words, bad);
-}
-
-/* ---- total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
-
-constexpr int ACROSS = 32, DEEP = BLOCK / ACROSS;
-
-template <typename Sum>
-__global__ void
-scatter_add_sum_copies(const Sum *copies, int64_t count, int64_t size, Sum *total)
-{
-    GPO_SHARED(Sum, part, [DEEP][ACROSS]);
-    const int across = threadIdx.x % ACROSS, deep = threadIdx.x / ACROSS;
-    for (int64_t first = static_cast<int64_t>(blockIdx.x) * ACROSS; first < size;
-         first += static_cast<int64_t>(gridDim.x) * ACROSS) {
-        const int64_t b = first + across;
-        Sum sum{};
-#pragma unroll 4
-        for (int64_t p = deep; p < count; p += DEEP) {
-            if (b < size) {
-                sum = sum + copies[p * size + b];
-            }
-        }
-        part[deep][across] = sum;
-        __syncthreads();
-        if (deep == 0 && b < size) {
-            for (int d = 1; d < DEEP; d++) {
-                sum = sum + part[d][across];
-            }
-            total[b] = sum;
-        }
-        __syncthreads();
-    }
-}
-
-template <typename Sum>
-static gpo_status
-sum_copies(gpo_call *call, const Sum *copies, int64_t count, int64_t size, Sum *total)
-{
-    const dim3 grid(static_cast<unsigned>(clamp(ceil_div(size, ACROSS), 0, 1 << 20)));
-    return GPO_LAUNCH(call, grid, BLOCK, 0, (scatter_add_sum_copies<Sum>), copies,
-                      count, size, total);
 }
 
 /* How many copies of `bytes` the memory for them allows: at least 1, at most `most`. */

@@ -3,8 +3,8 @@
  * Was:   many threads write each of v2's copies.
  * Now:   each warp has a table and takes its elements in order.  Lanes with the same
  *        place find each other by __match_any_sync; the lowest adds their values in
- *        lane order, and it alone writes.  Tables are summed in order: the same bits
- *        each run.
+ *        lane order, and it alone writes (device/ordered_sums.cuh).  Tables are summed
+ *        in order: the same bits each run.
  * Cost:  reads every value and index once per tile of places.  A tile is what four
  *        tables in 48 KB hold: 1,536 places of 8 bytes.
  * Left:  a long result takes many tiles -> v4.
@@ -19,31 +19,6 @@ constexpr int ORDERED_WARPS = ORDERED_BLOCK / WARP;
 template <typename Sum>
 constexpr int64_t TILE_PLACES = TABLES_BYTES /
                                 static_cast<int64_t>(ORDERED_WARPS * sizeof(Sum));
-
-/* table[b] += v for the lanes with a place b >= 0, equal places in lane order. */
-template <typename Sum>
-__device__ __forceinline__ void
-add_in_order(Sum *table, int b, Sum v, int lane)
-{
-    const unsigned alone = 0x80000000u | static_cast<unsigned>(lane);
-    const unsigned key = b >= 0 ? static_cast<unsigned>(b) : alone;
-    const unsigned peers = __match_any_sync(ALL_LANES, key);
-    const bool first = lane == __ffs(static_cast<int>(peers)) - 1;
-    unsigned rest = first ? peers & (peers - 1) : 0;
-    Sum sum = v;
-    while (__any_sync(ALL_LANES, rest != 0)) {
-        const int from = rest ? __ffs(static_cast<int>(rest)) - 1 : lane;
-        const Sum other = shuffle_from(v, from);
-        if (rest) {
-            sum = sum + other;
-            rest &= rest - 1;
-        }
-    }
-    if (first && b >= 0) {
-        table[b] = table[b] + sum;
-    }
-    __syncwarp();
-}
 
 template <typename Input, typename Sum>
 __global__ void
