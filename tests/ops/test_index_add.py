@@ -1196,9 +1196,9 @@ def test_one_writer_adds_in_one_order(
 def test_one_writer_is_chosen_for_many_rows() -> None:
     x = np.zeros(1000, np.float32)
     for n, length, chosen in (
-        (1 << 20, 1000, "one_writer"),
-        (1 << 19, 1000, "one_element"),
-        (1 << 20, 1537, "one_element"),
+        (1 << 16, 1000, "one_writer"),
+        (1 << 15, 1000, "one_element"),
+        (1 << 16, 1537, "one_element"),
     ):
         x = np.zeros(length, np.float32)
         index, source = np.zeros(n, np.int64), np.zeros(n, np.float32)

@@ -66,9 +66,10 @@ constexpr int64_t OWNING_BLOCKS = 32, OWNED_AT_LEAST = 32; /* blocks, and sums o
 constexpr int64_t OWNED_ROWS = 1 << 16, OWNED_WIDE_ROWS = 4096, OWNED_PLACES = 1 << 21;
 
 /* one_writer: threads and blocks of an SM; destinations of which four tables are 48 KB; rows
-   of a warp at least, and of a call for which it takes less time than a sort. */
+   of a warp at least, and of a call for which it takes less time than a sort: 524,288 of
+   1,000 destinations 30 us on an H100, one_element 56. */
 constexpr int WRITER_BLOCK = 128, WRITER_BLOCKS = 6;
-constexpr int64_t WRITER_PLACES = 1536, WARP_ROWS = 1024, WRITER_ROWS = 1 << 20;
+constexpr int64_t WRITER_PLACES = 1536, WARP_ROWS = 1024, WRITER_ROWS = 1 << 16;
 
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */

@@ -40,6 +40,8 @@ constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
 constexpr double V5_US = 3;       /* a call of v5 beside its parts */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
+/* Of the time of x over the elements of a row, what adding uneven rows takes longer. */
+constexpr double UNEVEN_SLOWER = 6.5;
 
 /*
  * A size of tiles of the product.  A stage of a tile takes alone_us where an SM has no

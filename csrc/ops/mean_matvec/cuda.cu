@@ -96,6 +96,14 @@ unused_us(const gpo_call *call, const product_size &s)
     return x_us > 0 ? part * (x_us / used_loads(call) - x_us) : 0;
 }
 
+/* What the means of uneven rows take beyond the time of x. */
+static double
+uneven_us(const gpo_call *call, const product_size &s)
+{
+    const double cols = static_cast<double>(mean_matvec_plan_of(call)->cols);
+    return has_even_rows(call) ? 0 : UNEVEN_SLOWER / cols * x_us_of(call, s);
+}
+
 /* Means that a launch writes and the next one reads, where L2 does not keep them. */
 static double
 stored_means_us(const gpo_call *call, const product_size &s)
@@ -142,7 +150,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double few_us =
         few_batches_us(whole) - (multiplies_from_x(call) ? MEANS_US : 0);
     const double stream_us =
-        (is_short ? 0 : unused_us(call, whole)) + stored_means_us(call, whole);
+        (is_short ? uneven_us(call, whole) : unused_us(call, whole)) +
+        stored_means_us(call, whole);
     const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) + stream_us;
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);

@@ -23,6 +23,7 @@ constexpr double MANY_STORE_US = 2.5e-4;
 constexpr double MANY_MATRIX = 2;         /* times a copy of the matrix at L2's rate */
 constexpr double MANY_SLOWER = 0.1;       /* its stream of x beside v4's... */
 constexpr double MANY_ALONE_SLOWER = 0.4; /* ... with one block per SM */
+constexpr double MANY_STORES = 0.4;       /* of the time of the result, not hidden */
 constexpr double OF_OTHERS = 0.9; /* of their estimates is this one worth its risk */
 
 /* What a thread has: 4 outputs of 2 batches, 8 of 4, or 8 of as many as registers hold. */
@@ -166,9 +167,10 @@ many_batches_us(const gpo_call *call, const product_size &s)
     /* A block that adds or multiplies brings no more than its ring holds, and what other
        blocks of its SM bring meanwhile has not shown in times. */
     const double products_us = fmax(0, per_batch * share - last);
+    const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;
     return MANY_START_US + first + last +
            (plan.blocks > 1 ? MANY_SLOWER : MANY_ALONE_SLOWER) * x_us + means_us +
-           products_us;
+           products_us + MANY_STORES * out_us;
 }
 
 template <typename T>

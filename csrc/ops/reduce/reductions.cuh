@@ -414,6 +414,14 @@ struct reduce_any {
         return ((x & mask) != 0) != all;
     }
 
+    /* lift of the four elements of one byte each in a word: bytes that are not 0 for 1. */
+    __device__ __forceinline__ uint32_t lift_bytes(uint32_t word) const
+    {
+        constexpr uint32_t LOW = 0x7f7f7f7f; /* of each byte all bits but the first */
+        const uint32_t x = word & static_cast<uint32_t>(mask & 0xff) * 0x01010101u;
+        return all ? ~(((x & LOW) + LOW) | x | LOW) : x;
+    }
+
     static __device__ __forceinline__ Part widen(Acc a)
     {
         return a;

@@ -73,8 +73,9 @@ constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
 constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
 constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
 /* Or longer columns, of very few elements, in up to three rounds: 130 down, 44 of them,
-   6.0 us, columns 9.3; 385 down 8.7 and 11.9; but 512 down, 16 of them, 9.2 and 6.7. */
-constexpr int64_t MORE_DOWN = 400, FEWEST_IN_COLUMNS = 1 << 14;
+   6.0 us, columns 9.3; 385 down 8.7 and 11.9; 342 down, 64 int64, 9.2 and 13.9; but 512
+   down, 16 of them, 9.2 and 6.7. */
+constexpr int64_t MORE_DOWN = 400, FEWEST_IN_COLUMNS = 3 << 13;
 constexpr int LOADS_IN_WARP = 4; /* of a lane, for rows of more than two rounds */
 
 /* one_element: packs of a thread.  Estimated: 64 KiB in flight per SM. */

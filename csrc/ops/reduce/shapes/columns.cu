@@ -224,15 +224,55 @@ constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
 template <int VEC, bool DEEP>
 constexpr int column_loads = VEC > 1 && !DEEP ? TILE_ITEMS : 2 * TILE_ITEMS;
 
+/* any and all of bytes: four columns of a pack at once. */
+template <typename Op, int VEC>
+constexpr bool IN_WORDS = VEC == 16 && std::is_same_v<Op, reduce_any<uint8_t>>;
+
+/* fold_columns of bytes: a word has the results of four columns until the end. */
+template <typename Op, typename Walk>
+__device__ __forceinline__ void
+fold_bytes(const Op &op, typename Op::Fold (&fold)[16], const uint8_t *p, Walk walk,
+           int64_t k, int64_t step, int64_t cols, uint64_t policy)
+{
+    constexpr int WORDS = 4, ITEMS = 2 * TILE_ITEMS;
+    uint32_t found[WORDS] = {};
+    for (; k < cols; k += ITEMS * step) {
+        uint32_t loaded[ITEMS][WORDS];
+#pragma unroll
+        for (int u = 0; u < ITEMS; u++) { /* all before the first is used */
+            const int64_t at = walk.next();
+            if (k + u * step < cols) {
+                const pack<uint8_t> row = load_pack(p + at, policy);
+                memcpy(loaded[u], row.v, sizeof row.v);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < ITEMS; u++) {
+#pragma unroll
+            for (int w = 0; w < WORDS && k + u * step < cols; w++) {
+                found[w] |= op.lift_bytes(loaded[u][w]);
+            }
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < 16; v++) {
+        fold[v].add((found[v / 4] >> (v % 4 * 8) & 0xff) != 0);
+    }
+}
+
 /*
  * Elements k, k + step, ... of VEC columns, of which the first begins at p; `walk`
  * begins at k.
  */
 template <typename Op, int VEC, bool DEEP, typename Walk>
 __device__ __forceinline__ void
-fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, Walk walk,
-             int64_t k, int64_t step, int64_t cols, uint64_t policy)
+fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T *p,
+             Walk walk, int64_t k, int64_t step, int64_t cols, uint64_t policy)
 {
+    if constexpr (IN_WORDS<Op, VEC>) {
+        fold_bytes(op, fold, p, walk, k, step, cols, policy);
+        return;
+    }
     using T = typename Op::T;
     constexpr int ITEMS = column_loads<VEC, DEEP>;
     T loaded[ITEMS][VEC];
