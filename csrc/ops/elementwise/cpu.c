@@ -451,10 +451,12 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
         return;
     }
     seek(&c, j, begin);
-    for (int k = 0; k < plan->inputs; k++) {
+    for (int k = 0; k < ELEMENTWISE_INPUTS; k++) {
         b.packed[k] = carrier;
-        carrier += has_block(j, k) ? j->block * plan->bytes[k] : 0;
-        if (j->scalar[k]) {
+        if (k < plan->inputs && has_block(j, k)) {
+            carrier += j->block * plan->bytes[k];
+        }
+        if (k < plan->inputs && j->scalar[k]) {
             gather(b.packed[k], j->in[k], n < j->block ? n : j->block, 0,
                    plan->bytes[k]);
         }

@@ -266,15 +266,17 @@ is_folded(const job *j, int b)
 static const char *
 halve_row(const job *j, const char *row, int bits, char *to)
 {
-    int place = j->ahead ? bits - LANE_BITS : bits;
-    int64_t left = (int64_t)1 << place;
-    for (int b = bits - 1; b >= 0; b--) {
+    int64_t w = 1; /* sums below bit b */
+    for (int b = 0; b < bits; b++) {
+        w *= is_folded(j, b) ? 1 : 2;
+    }
+    int64_t left = w;
+    for (int b = bits - 1; b >= 0 && w > 1; b--) {
         if (is_folded(j, b)) {
             continue;
         }
-        place--;
+        w /= 2;
         if (j->plan->to[b] < 0) {
-            const int64_t w = (int64_t)1 << place;
             left /= 2;
             j->loops->halve(row, left / w, w, to);
             row = to;
