@@ -59,6 +59,14 @@ _SPARSE: tuple[tuple[tuple[int, ...], int, int], ...] = (
     ((40, 33), 0, 9),
 )
 
+# Few destinations of one element each.
+_NARROW: tuple[tuple[tuple[int, ...], int, int], ...] = (
+    ((33, 1), 0, 66),
+    ((600,), 0, 900),
+    ((1500,), 0, 257),
+    ((12,), 0, 1025),
+)
+
 _FILLS = ("normal", "whole", "normal", "special")
 
 
@@ -118,7 +126,7 @@ def index_add_samples(dtype: str, extent: str) -> Iterator[Sample]:
                 _pick(LAYOUTS_1D, turn // 2 + k),
             )
             yield sample((length,), 0, n, layouts)
-    for shape, axis, n in (*_SHAPES, *_SPARSE):
+    for shape, axis, n in (*_SHAPES, *_SPARSE, *_NARROW):
         for k in range(5 if full else 3):
             layouts = (
                 _pick(LAYOUTS_ND, turn + k),

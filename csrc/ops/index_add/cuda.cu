@@ -44,6 +44,7 @@ using halves = gpo_types<f16, bf16>;
 
 /* The dtypes that float64 holds exactly, with room for sums. */
 using narrow_floats = gpo_types<f16, bf16, float, c64>;
+using narrow_reals = gpo_types<f16, bf16, float>;
 
 static bool
 takes_short_rows(const gpo_call *call)
@@ -191,9 +192,9 @@ static const gpo_variant variants[] = {
                               "the first row of a destination adds those behind it",
                               SHAPE(index_add_sorted_rows), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
-    gpo_shape(gpo_row<narrow_floats>("one_writer",
-                                     "a table for each warp, which alone writes to it",
-                                     SHAPE(index_add_one_writer)),
+    gpo_shape(gpo_row<narrow_reals>("one_writer",
+                                    "a table for each warp, which alone writes to it",
+                                    SHAPE(index_add_one_writer)),
               "rows of one element in one slice, at most 1,536 destinations",
               takes_one_writer),
     {nullptr, nullptr, nullptr, nullptr, {}},
