@@ -1194,7 +1194,6 @@ def test_one_writer_adds_in_one_order(
 
 
 def test_one_writer_is_chosen_for_many_rows() -> None:
-    x = np.zeros(1000, np.float32)
     for n, length, chosen in (
         (1 << 16, 1000, "one_writer"),
         (1 << 15, 1000, "one_element"),
