@@ -155,6 +155,20 @@ def test_few_rows_of_each_destination_are_added_one_by_one(place: tuple[str, str
     assert seen == ["v5", "one_by_one", "one_by_one"]
 
 
+def test_skewed_rows_are_gathered_in_blocks(place: tuple[str, str]) -> None:
+    device, backend = place
+    generator = torch.Generator().manual_seed(5)
+    x = torch.zeros(20_000, 20)
+    index = torch.randint(0, 20_000, (9000,), generator=generator)
+    index[::4] = 7
+    source = torch.randint(-9, 9, (9000, 20), generator=generator).float()
+    x, index, source = x.to(device), index.to(device), source.to(device)
+    for _ in range(2):
+        got = gpuopt.index_add(x, index, source, backend=backend)
+        torch.testing.assert_close(got, right(x, index, source), rtol=0, atol=0)
+    assert variant(backend, x, index, source) == "gathered_rows"
+
+
 HALVES = (torch.float16, torch.bfloat16)
 ROUNDED_ONCE = (
     "one_launch",

@@ -37,6 +37,25 @@ load_pack(const T *p, uint64_t policy)
     return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p), policy));
 }
 
+/* 16 bytes out of 32, from byte `past` on, past in [0, 15]. */
+__device__ __forceinline__ uint4
+cut_out(uint4 low, uint4 high, unsigned past)
+{
+    unsigned w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const bool by_two = past & 8u, by_one = past & 4u;
+    const unsigned bits = past % 4 * 8;
+#pragma unroll
+    for (int k = 0; k < 6; k++) {
+        w[k] = by_two ? w[k + 2] : w[k];
+    }
+#pragma unroll
+    for (int k = 0; k < 5; k++) {
+        w[k] = by_one ? w[k + 1] : w[k];
+    }
+    return {__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+            __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
+}
+
 /* The number of elements before the first 16-byte boundary at or after p, at most n. */
 template <typename T>
 __device__ __forceinline__ int64_t

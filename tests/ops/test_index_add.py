@@ -581,6 +581,7 @@ def test_shape_kernels(
         "own_rows": count <= 4096,
         "sorted_rows": True,
         "one_writer": width == 1 and length <= 1536,
+        "gathered_rows": True,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")

@@ -547,9 +547,9 @@ def test_few_tiles_are_numpys_formula(
 @pytest.mark.parametrize(
     ("variant", "dtype", "n", "rows", "outputs", "last", "blocks"),
     [
-        ("few_tiles", "float32", 16, 256, 60, "cluster_tiles_product", 2),
-        ("few_tiles", "float64", 16, 600, 60, "cluster_tiles_product", 8),
-        ("few_tiles", "float64", 120, 600, 60, "cluster_tiles_product", 16),
+        ("few_tiles", "float32", 16, 256, 60, "cluster_tiles_product", 8),
+        ("few_tiles", "float64", 10, 300, 30, "cluster_tiles_product", 4),
+        ("few_tiles", "float64", 10, 256, 100, "cluster_tiles_product", 16),
         ("few_tiles", "float32", 16, 2000, 60, "few_tiles_sum", 4),  # in a second launch
         ("few_tiles", "float16", 16, 256, 60, "few_tiles_sum", 4),
         ("warpgroup_tiles", "float32", 60, 128, 70, "warpgroup_tiles_product", 2),
@@ -676,7 +676,7 @@ def test_every_size_of_tile_is_planned() -> None:
         (1024, "float64", "128 outputs by 64"),
     ):
         x = np.broadcast_to(np.dtype(dtype).type(1), (n, 4000, 512))
-        matrix = np.broadcast_to(np.dtype(dtype).type(1), (4096, 4000))
+        matrix = np.broadcast_to(np.ones(4000, dtype), (4096, 4000))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert plan["variant"] == "few_tiles", n
         assert plan["why"].startswith(f"tiles of {size} batches"), plan["why"]

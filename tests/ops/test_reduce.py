@@ -25,7 +25,14 @@ from gpuopt import VariantError, _core, explain, reduce, ref
 from gpuopt.lab.profile import profile
 
 # They take certain calls alone, and have tests of their own.
-SPECIAL = ("transposed", "few_down", "one_block", "one_cluster", "one_wave")
+SPECIAL = (
+    "transposed",
+    "few_down",
+    "one_block",
+    "one_cluster",
+    "one_wave",
+    "stepped_rows",
+)
 
 
 def variants() -> list[tuple[str, str]]:
@@ -758,7 +765,7 @@ def test_transposed_is_for_results_in_another_order() -> None:
     x = np.ones((40, 3, 50), "float32")
     with pytest.raises(VariantError, match="transposed"):
         reduce(x, axis=1, backend="sim", variant="transposed")
-    for rows, variant in ((1024, "transposed"), (1023, "few_down")):
+    for rows, variant in ((256, "transposed"), (255, "few_down")):
         many = np.broadcast_to(np.ones((1024, 1, rows), "float16"), (1024, 3, rows)).T
         assert explain("reduce", many, axis=1, backend="sim")[0]["variant"] == variant
 
@@ -777,7 +784,10 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
         (np.zeros(263)[::2], None, "one_wave"),
         (np.zeros((7, 3, 5)), 1, "one_wave"),
         (np.zeros((3, 2, 9, 6))[..., ::2], (0, 2), "one_wave"),
+        (np.zeros(263)[::2], None, "stepped_rows"),
     ):
+        if variant == "stepped_rows" and np.dtype(dtype).itemsize > 2:
+            continue
         x = view.astype(dtype, order="K")
         if dtype.startswith("float"):
             x.flat[::2] = -0.0
@@ -785,6 +795,8 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
             for value in (1, np.nan) if dtype.startswith("float") else (1,):
                 y = x.copy(order="K")
                 y[np.unravel_index(k, y.shape)] = value
+                if variant == "stepped_rows":
+                    y = np.repeat(y, 2)[::2]
                 for op in ops[k % 2 :: 2]:
                     if isinstance(axis, tuple) and op.startswith("arg"):
                         continue
@@ -816,15 +828,19 @@ def test_one_block_of_any_length(variant: str, most: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "int32", "float64", "complex128"])
 def test_one_block_for_each_row(dtype: str) -> None:
-    """As many rows as run at once, of a block of each size; other starts are v9's."""
+    """Rows that start 16 bytes apart, of a block of each size; other starts are v9's."""
     size = np.dtype(dtype).itemsize
     for rows, cols, variant in (
         (16, 32768 // size, "one_block"),
-        (17, 32768 // size, "v9"),
+        (17, 32768 // size, "one_block"),
         (8, 65536 // size, "one_block"),
-        (9, 65536 // size, "v9"),
+        (9, 65536 // size, "one_block"),
         (2, 65536 // size + 1, "v9"),
-        (3, 4096 // size + 1, {16: "one_block", 1: "v9", 8: "v9"}.get(size, "one_wave")),
+        (
+            3,
+            4096 // size + 1,
+            {16: "one_block", 1: "short_rows", 8: "short_rows"}.get(size, "one_wave"),
+        ),
         (33, 8192 // size, "one_block"),
         (33, 4096 // size + 16, "one_block"),
     ):
@@ -997,7 +1013,15 @@ SPANS: list[tuple[tuple[int, ...], Callable[[Any], Any], Any]] = [
     ((203, 64), lambda a: a[:, ::4], 0),
     ((203, 64), lambda a: a[:, 1::2], 0),  # no span: the first is not aligned
     ((203, 64), lambda a: a[::-1, ::2], 0),
-    ((203, 61), lambda a: a[:, ::2], 0),  # nor are rows
+    ((203, 61), lambda a: a[:, ::2], 0),  # rows begin anywhere, from here on
+    ((203, 61), lambda a: a, 0),
+    ((40, 131), lambda a: a[:, ::2], 0),
+    ((40, 131), lambda a: a[::-1], 0),
+    ((7, 90, 51), lambda a: a, (0, 1)),
+    ((3, 90, 171), lambda a: a[:, :, :170], 1),
+    ((3, 90, 171), lambda a: a[:, ::3, 16:], 1),
+    ((3, 90, 17), lambda a: a, 1),  # near rows: two packs of bytes reach a third one
+    ((5003, 33), lambda a: a, 0),
     ((3, 203, 32), lambda a: a[:, :, ::2], 1),  # columns of several tiles
     ((3, 203, 32, 2), lambda a: a[:, :, :29], (1, 3)),
     ((9, 3, 40, 16), lambda a: a[:, :, ::2, ::2], (0, 2)),
@@ -1018,6 +1042,25 @@ def test_narrow_columns_with_gaps(case: Any, dtype: str) -> None:
             continue
         got = reduce(x, op, axis=axis, backend="sim", variant="columns")
         np.testing.assert_allclose(got, ref.reduce(x, op, axis=axis), rtol=1e-3, err_msg=op)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(2,), (3, 31), (2, 4100), (1, 70000), (3, 5, 1501), (2, 17)])
+def test_rows_of_every_second_element(shape: tuple[int, ...], dtype: str) -> None:
+    """Runs that begin at any byte of a pack, whose elements are the first of two or not."""
+    rng = np.random.default_rng(17)
+    whole = rng.integers(0, 9, (*shape[:-1], 2 * shape[-1] + 3)).astype(dtype_of(dtype))
+    for first in range(3):
+        x = whole[..., first : first + 2 * shape[-1] : 2]
+        for axis in {-1, tuple(range(1, x.ndim)) or 0}:
+            for op in ("sum", "mean", "min", "argmax", "all"):
+                if isinstance(axis, tuple) and op == "argmax":
+                    continue
+                got = reduce(x, op, axis=axis, backend="sim", variant="stepped_rows")
+                want = ref.reduce(x, op, axis=axis)
+                np.testing.assert_allclose(
+                    np.asarray(got, "f8"), np.asarray(want, "f8"), rtol=1e-2, err_msg=op
+                )
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float64", "complex128"])

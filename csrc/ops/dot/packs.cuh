@@ -54,28 +54,6 @@ packs_of(const dot_view<T> &a)
     return {a.x, a.y, a.n, head, packs > 0 ? packs : 0, shift, a.n <= bytes};
 }
 
-/* 16 bytes out of 32, from byte `shift` on, shift in [1, 15]. */
-__device__ __forceinline__ uint4
-cut_out(uint4 low, uint4 high, int shift)
-{
-    unsigned w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    if (shift & 8) {
-#pragma unroll
-        for (int i = 0; i < 6; i++) {
-            w[i] = w[i + 2];
-        }
-    }
-    if (shift & 4) {
-#pragma unroll
-        for (int i = 0; i < 5; i++) {
-            w[i] = w[i + 1];
-        }
-    }
-    const int bits = 8 * (shift & 3);
-    return {__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
-            __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
-}
-
 /*
  * Adds N packs of each array, `step` packs apart, in N accumulators, then in one.  All
  * loads are in flight at once.  Unless WHOLE, packs from `left` on are left out.

@@ -5,6 +5,7 @@
 #ifndef GPO_ELEMENTWISE_STREAMS_CUH
 #define GPO_ELEMENTWISE_STREAMS_CUH
 
+#include "../../device/vec.cuh"
 #include "kernels.cuh"
 
 /* How a row of an operand is read: the same for all its packs. */
@@ -82,35 +83,10 @@ struct stream {
         Word bits = mode == HELD ? held : from.low;
         if constexpr (FULL) {
             if (mode == SHIFTED) {
-                bits = shifted(from);
+                bits = cut_out(from.low, from.next, past);
             }
         }
         return elements_of<T, SIZE>(bits);
-    }
-
-  private:
-    /* 16 of the 32 bytes of low and next, from byte `past` on. */
-    __device__ __forceinline__ Word shifted(const loaded<T, SIZE> &from) const
-    {
-        unsigned w[8];
-        memcpy(w, &from.low, 16);
-        memcpy(w + 4, &from.next, 16);
-        const bool by_two = past & 8u, by_one = past & 4u;
-        const unsigned bits = past % 4 * 8;
-#pragma unroll
-        for (int k = 0; k < 6; k++) {
-            w[k] = by_two ? w[k + 2] : w[k];
-        }
-#pragma unroll
-        for (int k = 0; k < 5; k++) {
-            w[k] = by_one ? w[k + 1] : w[k];
-        }
-        unsigned out[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            out[k] = __funnelshift_r(w[k], w[k + 1], bits);
-        }
-        return {out[0], out[1], out[2], out[3]};
     }
 };
 

@@ -148,13 +148,17 @@ inline index_add_times
 times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 {
     constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 100;
+    constexpr double BESIDE = 5; /* of v0: an element whose neighbours share a sector */
     constexpr double STARTS_SHORT = 0.5e6, STARTS_V2 = 3e6;
     const double n = static_cast<double>(plan.outer * plan.count * plan.inner);
     const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
     const double line = time_of_line(call, plan, bytes, false);
     const double joined = time_of_line(call, plan, bytes, true);
-    return {V0 * n > line ? V0 * n : line,
+    const double sectors =
+        static_cast<double>(plan.outer * plan.count * ceil_div(plan.inner * bytes, 32));
+    const double v0 = fmax(V0 * sectors, BESIDE * n);
+    return {v0 > line ? v0 : line,
             STARTS_SHORT + (JOIN * n > joined ? JOIN * n : joined),
             STARTS_V2 + TABLE * n + FLUSH * sums +
                 HOT_TABLE * static_cast<double>(index_add_most(call))};
@@ -214,6 +218,25 @@ time_of_one_launch(const gpo_call *call, const index_add_plan &plan)
     const double before = in_place || copies ? 0 : COPY * static_cast<double>(x);
     return STARTS + before +
            static_cast<double>(turns) * (TURN + (copies ? COPY_TURN : 0) + sort);
+}
+
+/*
+ * Estimated picoseconds of gathered_rows: the source, an atomic for each sector of a row at
+ * most, and those of all blocks to one destination, one after the other.
+ */
+inline double
+time_of_gathered(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double STARTS = 4e6, BYTE = 0.5;
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const double rows = static_cast<double>(plan.count);
+    const double sectors = static_cast<double>(ceil_div(plan.inner * bytes, 32));
+    const double blocks = static_cast<double>(ceil_div(plan.count, GATHERED_ROWS));
+    const double hot = fmin(static_cast<double>(index_add_most(call)), blocks);
+    const double row = static_cast<double>(plan.inner * bytes);
+    return STARTS + BYTE * row * rows + SECTOR * sectors * rows +
+           ONE_ROW * sectors * hot +
+           (is_in_place(plan) ? 0 : COPY * row * static_cast<double>(plan.length));
 }
 
 /* Estimated picoseconds of v0's atomics to the destination of the most known rows. */

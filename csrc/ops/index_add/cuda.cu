@@ -46,6 +46,16 @@ using halves = gpo_types<f16, bf16>;
 using narrow_floats = gpo_types<f16, bf16, float, c64>;
 using narrow_reals = gpo_types<f16, bf16, float>;
 
+using wide_reals = gpo_types<float, double>;
+
+static bool
+takes_gathered_rows(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.outer == 1 && plan.length < INT64_C(1) << 31 &&
+           ceil_div(plan.count, int64_t{GATHERED_ROWS}) < MAX_GRID;
+}
+
 static bool
 takes_short_rows(const gpo_call *call)
 {
@@ -134,7 +144,8 @@ enum {
     ONE_BY_ONE,
     OWN_ROWS,
     SORTED_ROWS,
-    ONE_WRITER
+    ONE_WRITER,
+    SKEWED
 };
 
 static const gpo_variant variants[] = {
@@ -197,6 +208,10 @@ static const gpo_variant variants[] = {
                                     SHAPE(index_add_one_writer)),
               "rows of one element in one slice, at most 1,536 destinations",
               takes_one_writer),
+    gpo_shape(gpo_row<wide_reals>("gathered_rows",
+                                  "blocks send one sum for each destination they meet",
+                                  SHAPE(index_add_gathered_rows), "no"),
+              "one slice, fewer than 2^31 destinations", takes_gathered_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -410,6 +425,17 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
     return {sorted_for(plan), sorted};
 }
 
+/* Whether gathered_rows take less than `time`, for an index that is known to be skewed. */
+static bool
+gathered_rows_pay(const gpo_call *call, const index_add_plan &plan, double time)
+{
+    return variants[SKEWED].run[call->in[0].dtype] != nullptr &&
+           takes_gathered_rows(call) && plan.inner >= GATHERED_FROM &&
+           index_add_most(call) > INDEX_ADD_FEW_ROWS &&
+           (plan.dtype == GPO_F64 || plan.count <= GATHERED_FLOATS) &&
+           time_of_gathered(call, plan) < time;
+}
+
 constexpr int64_t TABLE_LANES = 8;
 
 /*
@@ -447,7 +473,13 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                 wide->name);
         return wide;
     }
-    const gpo_variant *const least = &variants[least_of_bounded(call, plan).variant];
+    const index_add_estimate bounded = least_of_bounded(call, plan);
+    if (gathered_rows_pay(call, plan, bounded.time)) {
+        GPO_SAY(why,
+                "skewed: gathered_rows sends one sum for each destination of a block");
+        return &variants[SKEWED];
+    }
+    const gpo_variant *const least = &variants[bounded.variant];
     GPO_SAY(why, "%s: by estimates the least time of rungs that round once",
             least->name);
     return least;
@@ -537,10 +569,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const bool half = is_half(dtype);
     const gpo_variant *const one = &variants[takes_one_by_one(call) ? ONE_BY_ONE : V0];
-    if (!half && row >= WIDE && plan.outer * plan.count * row >= LARGE) {
+    if (bytes == 4 && row >= WIDE && plan.outer * plan.count * row >= LARGE &&
+        plan.count >= SORT_FROM * plan.length) {
         GPO_SAY(why,
-                "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
-                "atomics cost",
+                "%d MiB of rows of %d bytes and more, many of a destination: v4 sorts "
+                "for less than the atomics cost",
                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
     }
@@ -559,6 +592,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "destinations of many rows: v2 sums first in shared memory");
         return &variants[V2];
     }
+    if (has_tables && index_add_most(call) > 0 && variants[V5].run[dtype] != nullptr &&
+        takes_few_destinations(call) &&
+        time_of_tables(call, plan) * SURE < fmin(times.v0, times.v2)) {
+        GPO_SAY(why, "many rows for each of few destinations: few_destinations sums "
+                     "first in shared memory");
+        return &variants[FEW_DESTINATIONS];
+    }
     const bool near = 2 * index_add_behind(call) >= INDEX_ADD_BEHIND_PARTS;
     if (index_add_joins_lanes(call) &&
         times.short_rows * (near && !small ? 1 : SURE) < times.v0 &&
@@ -572,6 +612,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         !(waits_for_few && (index_add_most(call) > 0 || plan.count > HOT_FOR_V0))) {
         GPO_SAY(why, "few elements: %s, whose kernel is the shortest", one->name);
         return one;
+    }
+    if (bytes == 8 && gathered_rows_pay(call, plan, time_of_one(call, plan) / 2)) {
+        GPO_SAY(why,
+                "skewed: gathered_rows sends one sum for each destination of a block");
+        return &variants[SKEWED];
     }
     if ((row >= WARP_WIDE || bytes == 8) &&
         time_of_one(call, plan) > 2 * time_of_v4(call, plan)) {

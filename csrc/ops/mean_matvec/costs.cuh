@@ -17,15 +17,18 @@
 constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
-constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster */
+constexpr double CLUSTER_US[2] = {1.5,
+                                  2.6}; /* the barriers of a cluster; ordinary tiles */
 /* Of the SMs, clusters of 2, 4 and 8 blocks fill these: GPCs have SMs left over. */
 constexpr double IN_CLUSTERS[] = {0.97, 0.91, 0.85};
 constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
-/* A row of the matrix of no whole packs, in a stage: copied value by value; of float64. */
-constexpr double MISALIGNED_ROW_US[2] = {0.0047, 0.0018};
-constexpr double CONVERTED = 2.5;    /* times a stage: values of 16 bits */
-constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
-constexpr double SPLIT_PASSES = 2.5; /* its bytes, as often at L2's rate */
+/* A row of the matrix of no whole packs, in a stage: copied value by value; of float64.
+   Of a tile that is alone on an SM it takes longer. */
+constexpr double MISALIGNED_ROW_US[2] = {0.0013, 0.0005};
+constexpr double MISALIGNED_ALONE = 3.7;
+constexpr double CONVERTED = 2.5;              /* times a stage: values of 16 bits */
+constexpr double SPLIT_US[2] = {4.4, 3.5};     /* the launch that adds sums of splits */
+constexpr double SPLIT_PASSES[2] = {2.5, 0.7}; /* its bytes, as often at L2's rate */
 constexpr double FEW_BATCHES_MEASURED[2] = {0.56, 0.4}; /* per us that L2 takes */
 constexpr double FEW_BLOCK_US = 0.06; /* few_batches: a block of an SM */
 constexpr double FEW_ROUND_US =
@@ -40,8 +43,11 @@ constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
 constexpr double V5_US = 3;       /* a call of v5 beside its parts */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
+constexpr double TILE_US = 4;         /* beside few_batches: tiles fill shared memory */
 /* Of the time of x over the elements of a row, what adding uneven rows takes longer. */
 constexpr double UNEVEN_SLOWER = 6.5;
+
+enum tile_unit { ORDINARY, TENSOR_CORES, WARPGROUPS };
 
 /*
  * A size of tiles of the product.  A stage of a tile takes alone_us where an SM has no
@@ -51,30 +57,33 @@ constexpr double UNEVEN_SLOWER = 6.5;
 struct tile_kind {
     int outputs, batches, blocks; /* blocks: per SM */
     double alone_us, stage_us, around;
+    tile_unit unit;
 };
 
-constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 4;
+constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 5;
 
 /* of float32 and of float64 */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
-    {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0.75},
-     {64, 32, BLOCKS, 0.75, 0.63, 3},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.75},
-     {128, 128, BLOCKS, 3.6, 3.2, 0.75}},
-    {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.75},
-     {64, 32, BLOCKS, 0.42, 0.34, 0.75},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 0.75},
-     {128, TILE_BATCHES, BLOCKS, 1.5, 0.76, 0.75}},
+    {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0, ORDINARY},
+     {64, 32, BLOCKS, 0.75, 0.63, 1.9, ORDINARY},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.6, ORDINARY},
+     {128, 128, BLOCKS, 3.6, 3.2, 0.75, ORDINARY},
+     {32, 32, NARROW_BLOCKS, 0.75, 0.45, 1.2, ORDINARY}},
+    {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.25, ORDINARY},
+     {64, 32, BLOCKS, 0.42, 0.34, 1.5, ORDINARY},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 1, ORDINARY},
+     {128, TILE_BATCHES, BLOCKS, 1.5, 0.76, 0, ORDINARY},
+     {32, 32, NARROW_BLOCKS, 0.36, 0.22, 1.4, ORDINARY}},
 };
 
 /* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu). */
 constexpr tile_kind TENSOR_KINDS[2] = {
-    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.05, 0.97, 2.5},
-    {128, 128, BLOCKS, 3.5, 3, 0.75},
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.05, 0.97, 2.5, TENSOR_CORES},
+    {128, 128, BLOCKS, 3.5, 3, 0.75, TENSOR_CORES},
 };
 /* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
-constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.6, 1.6, 2.7};
-constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.95, 0.95, 4.3};
+constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.6, 1.6, 2.7, WARPGROUPS};
+constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.95, 0.95, 4.3, WARPGROUPS};
 constexpr double WARPGROUP_US = 1.5; /* a launch of theirs beyond others */
 constexpr int64_t TENSOR_ROWS = 96;  /* terms: of fewer the error bound is near */
 constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
@@ -91,8 +100,6 @@ stage_bytes(const tile_kind &kind, bool is_wide)
 }
 
 /* ---- tiles ---- */
-
-enum tile_unit { ORDINARY, TENSOR_CORES, WARPGROUPS };
 
 /* The product in tiles of a kind, the depth of each shared by `splits` blocks. */
 struct tile_plan {
@@ -149,23 +156,24 @@ tiles_of(const product_size &s, const tile_kind &kind)
 inline double
 tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 0)
 {
-    const bool in_clusters = log > 0;
+    const bool in_clusters = log > 0, ordinary = kind.unit == ORDINARY;
     const double filled = in_clusters ? IN_CLUSTERS[log - 1] : 1;
     const double per_sm = ceil(tiles_of(s, kind) * splits / (s.processors * filled));
     const double waves = floor(per_sm / kind.blocks);
     const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
     const double rows_us = s.row_us * kind.outputs;
-    const double alone = kind.alone_us + rows_us, one_us = kind.stage_us + rows_us;
+    const double alone = kind.alone_us + MISALIGNED_ALONE * rows_us;
+    const double one_us = kind.stage_us + rows_us;
     const double stage_us = waves * fmax(alone, one_us * kind.blocks) +
                             (left > 0 ? fmax(alone, one_us * left) : 0);
     const double us = stage_us * s.slower * (ceil(s.stages / splits) + kind.around);
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
     return PRODUCT_US + fmax(us, read) +
-           (in_clusters ? CLUSTER_US
-            : splits > 1
-                ? SPLIT_US + SPLIT_PASSES * sums / (L2_BYTES_PER_US * s.processors)
-                : 0);
+           (in_clusters  ? CLUSTER_US[ordinary]
+            : splits > 1 ? SPLIT_US[ordinary] + SPLIT_PASSES[ordinary] * sums /
+                                                    (L2_BYTES_PER_US * s.processors)
+                         : 0);
 }
 
 /* Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once. */

@@ -101,7 +101,9 @@ static double
 uneven_us(const gpo_call *call, const product_size &s)
 {
     const double cols = static_cast<double>(mean_matvec_plan_of(call)->cols);
-    return has_even_rows(call) ? 0 : UNEVEN_SLOWER / cols * x_us_of(call, s);
+    return has_even_rows(call) || has_wide_elements(call)
+               ? 0
+               : UNEVEN_SLOWER / cols * x_us_of(call, s);
 }
 
 /* Means that a launch writes and the next one reads, where L2 does not keep them. */
@@ -165,11 +167,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    if (few_us < fmin(is_v4s ? tiles_us : tiles_us / OF_FEW, fused_us)) {
+    const double tile_us = tiles_us + TILE_US;
+    if (few_us < fmin(is_v4s ? tile_us : tile_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
         return &variants[FEW];
+    }
+    if (has_wide_elements(call)) {
+        GPO_SAY(why,
+                "few_tiles: warps read %lld float64 of a row one by one, whose rows "
+                "are no whole packs",
+                static_cast<long long>(plan.cols));
+        return &variants[FEW_TILES];
     }
     if (is_short) {
         GPO_SAY(why,

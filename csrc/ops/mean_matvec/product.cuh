@@ -89,7 +89,8 @@ struct tile_sums<float, OUTPUTS, BATCHES> {
  */
 template <int OUTPUTS, int BATCHES>
 struct tile_sums<double, OUTPUTS, BATCHES> {
-    static constexpr int ROWS = BATCHES < 32 ? 1 : 2, COLUMNS = OUTPUTS > 64 ? 4 : 2;
+    static constexpr int ROWS = BATCHES < 32 || OUTPUTS < 64 ? 1 : 2;
+    static constexpr int COLUMNS = OUTPUTS > 64 ? 4 : 2;
     static constexpr int DOWN = OUTPUTS / (16 * ROWS); /* warps per batch */
     static constexpr int ACROSS = BATCHES / (8 * COLUMNS);
     static constexpr int SHARES = TILE_WARPS / (DOWN * ACROSS);

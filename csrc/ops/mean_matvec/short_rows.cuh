@@ -64,6 +64,15 @@ has_uneven_rows(const gpo_call *call)
            (!is_full || !(has_even_rows(call) || has_long_rows(call)));
 }
 
+/* Rows of float64 that are no whole packs, which a warp reads element by element. */
+inline bool
+has_wide_elements(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    return gpo_dtypes[call->in[0].dtype].bytes == 8 && p.cols >= WIDE_COLS &&
+           takes_short_rows(call) && !has_even_rows(call);
+}
+
 /* Bytes of the matrix in rows of whole packs. */
 inline double
 padded_bytes(const gpo_call *call)
@@ -109,7 +118,8 @@ plan_factors(const gpo_call *call)
                          p.rows * size % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
     const tile_plan plain = plan_tiles(size_of_product(call, false));
-    if (!is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call)) {
+    if (!is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
+        !has_wide_elements(call)) {
         const tile_plan padded = plan_tiles(size_of_product(call, true));
         const double us = padded.us + padding_us(call);
         if (us < plain.us) {

@@ -29,16 +29,28 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
 /* short_rows (shapes/). */
 constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
 constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
-constexpr double LEAST_USED = 0.57;       /* of the loads of lanes that share a row */
-constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
-constexpr int SHORT_BLOCKS[2] = {6, 4};   /* per SM; of float64 */
-constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
+constexpr double LEAST_USED = 0.57;        /* of the loads of lanes that share a row */
+constexpr int SHORT_BYTES = 16 << 10;      /* of a chunk of x, two per block */
+constexpr int SHORT_BLOCKS[2] = {6, 4};    /* per SM; of float64 */
+constexpr double PADDED_BYTES = 256 << 20; /* of a matrix that is copied, at most */
+
+/* few_batches' means of long uneven rows of float64 (shapes/): elements; blocks per SM. */
+constexpr int64_t WIDE_COLS = 128;
+constexpr int WIDE_BLOCKS = 6;
 
 /* few_tiles (shapes/). */
 constexpr int64_t MOST_SPLITS = 32;
 constexpr int MOST_IN_CLUSTER = 8; /* blocks, 2, 4 or 8, that share a depth */
-constexpr int NARROW_RING = 4;     /* stages of a tile of fewer than 64 batches... */
-constexpr int NARROW_BLOCKS = 3;   /* ... and of fewer than 32 blocks per SM */
+constexpr int NARROW_RING = 4;     /* stages of a tile of fewer than 64 batches */
+constexpr int NARROW_BLOCKS = 3;   /* per SM, of fewer than 32 batches or 64 outputs */
+
+/* Blocks of an SM of a tile of so many results, for the launch bound; converting elements of
+   two bytes takes registers. */
+constexpr int
+blocks_of_tile(int outputs, int batches, int bytes)
+{
+    return batches < 32 || (outputs < 64 && bytes > 2) ? NARROW_BLOCKS : BLOCKS;
+}
 
 /* warpgroup_tiles (shapes/). */
 constexpr int WARPGROUP_RING = 4; /* stages; then low parts of two stages' means */

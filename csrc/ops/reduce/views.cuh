@@ -45,6 +45,15 @@ are_runs(const reduce_plan &plan)
     return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
 }
 
+/* Whether the elements of a row, or of its runs, are two apart, for stepped_rows.cu. */
+inline bool
+are_stepped(const reduce_plan &plan)
+{
+    const reduce_axes &reduced = plan.reduced;
+    return plan.rows > 0 && plan.cols > 0 && has_few_axes(plan) && reduced.ndim > 0 &&
+           reduced.strides[reduced.ndim - 1] == 2;
+}
+
 /* Whether the rows are runs that start 16 bytes apart, if the first does, for one_block.cu. */
 inline bool
 are_block_rows(const reduce_plan &plan, int bytes)
@@ -266,12 +275,14 @@ power_of_two_from(int64_t n, int most)
 
 /*
  * Blocks that share one of `n` rows (or tiles of columns), at most `most`: as many as
- * fill the GPU, if there is room for their parts of `bytes` bytes each.
+ * fill the GPU, an SM with `resident` of them, if there is room for their parts of
+ * `bytes` bytes each.
  */
 inline int64_t
-blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most)
+blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most,
+           int resident = BLOCKS_PER_PROCESSOR)
 {
-    const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+    const int64_t room = gpo_processors(call) * resident;
     if (n >= room || n > GPO_TICKETS) {
         return 1;
     }
@@ -306,5 +317,8 @@ gpo_status reduce_one_block(gpo_call *call);
 
 template <typename T>
 gpo_status reduce_one_cluster(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_stepped_rows(gpo_call *call);
 
 #endif

@@ -161,6 +161,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[WARP_ROWS];
     }
     const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    /* 81,984 rows of 512 float64 229 us on an H100, short_rows 374, float32 123 and 148;
+       35,465 of 93 int64 21.8 and 30.6, 81,984 of 512 int32, whose sums are int64, 229 and
+       384. */
+    const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes >= 8;
+    if (has_warp_rows(call) && bytes >= 4 && (is_wide || plan.cols >= LONG_IN_WARP)) {
+        GPO_SAY(why,
+                "warp_rows: %lld rows of %lld elements, none of which waits for others",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[WARP_ROWS];
+    }
     const bool has_clusters =
         has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
         plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&

@@ -85,6 +85,9 @@ constexpr int PACKS_OF_ONE = 2;
    13.4; 427 x 6 float16 8.8, warp_rows 11.8; but 33,553 x 2 float32 15.2, v2 12.3. */
 constexpr int64_t FEW_IN_PARTS = 1 << 17, LONG_IN_PARTS = 1 << 12;
 
+/* The choice: rows of 4-byte elements from which warp_rows beat short_rows. */
+constexpr int64_t LONG_IN_WARP = 256;
+
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
 

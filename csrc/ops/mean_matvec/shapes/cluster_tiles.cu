@@ -7,7 +7,7 @@
 
 template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
-__launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
+__launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES, sizeof(T)))
     mean_matvec_cluster_tiles_product(mean_matvec_view<T> v, int64_t across,
                                       int64_t blocks, shared_depth<value_type<T>> s)
 {
@@ -52,7 +52,8 @@ mean_matvec_cluster_product(gpo_call *call, const mean_matvec_view<T> &v, int ki
     return kind == 0   ? multiply_in_clusters<0>(call, v, s)
            : kind == 1 ? multiply_in_clusters<1>(call, v, s)
            : kind == 2 ? multiply_in_clusters<2>(call, v, s)
-                       : multiply_in_clusters<3>(call, v, s);
+           : kind == 3 ? multiply_in_clusters<3>(call, v, s)
+                       : multiply_in_clusters<4>(call, v, s);
 }
 
 #define INSTANTIATE(T)                                           \

@@ -11,7 +11,7 @@
 
 template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
-__launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
+__launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES, sizeof(T)))
     mean_matvec_few_tiles_product(mean_matvec_view<T> v, int64_t across, int64_t blocks,
                                   shared_depth<value_type<T>> s)
 {
@@ -48,6 +48,17 @@ __launch_bounds__(THREADS)
 
 /* ---- launch ---- */
 
+/*
+ * Shared memory that keeps all but `per_sm` blocks off an SM: those that start while means
+ * are still found would go where there is room, several to one SM and none to others.
+ */
+static int64_t
+shared_of_few(const gpo_call *call, int64_t per_sm)
+{
+    constexpr int64_t RESERVED = 1024; /* of an SM, for each block */
+    return (gpo_shared_room(call) + RESERVED) / (per_sm + 1) / 16 * 16;
+}
+
 template <int KIND, typename T>
 static gpo_status
 multiply(gpo_call *call, const mean_matvec_view<T> &v,
@@ -61,9 +72,12 @@ multiply(gpo_call *call, const mean_matvec_view<T> &v,
     const int64_t across = ceil_div(v.outputs, int64_t{SIZE.outputs});
     const int64_t blocks =
         across * ceil_div(v.batches, int64_t{SIZE.batches}) * s.splits;
+    const int64_t per_sm = ceil_div(blocks, int64_t{gpo_processors(call)});
+    const int64_t few = per_sm < SIZE.blocks ? shared_of_few(call, per_sm) : 0;
+    const size_t shared = static_cast<size_t>(few > SHARED ? few : SHARED);
     gpo_allow_shared(mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>,
-                     SHARED);
-    return GPO_FOLLOW(call, v.rows > 0, grid_of(blocks), THREADS, SHARED,
+                     shared);
+    return GPO_FOLLOW(call, v.rows > 0, grid_of(blocks), THREADS, shared,
                       (mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>), v,
                       across, blocks, s);
 }
@@ -108,7 +122,8 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
         status = plan.kind == 0   ? multiply<0>(call, v, s)
                  : plan.kind == 1 ? multiply<1>(call, v, s)
                  : plan.kind == 2 ? multiply<2>(call, v, s)
-                                  : multiply<3>(call, v, s);
+                 : plan.kind == 3 ? multiply<3>(call, v, s)
+                                  : multiply<4>(call, v, s);
     }
     if (status || s.splits == 1 || s.in_clusters) {
         return status;

@@ -6,8 +6,9 @@
  * neighbours may be of several tiles of narrow columns.  A long row with gaps is a
  * column of width 1.  Of 1- and 2-byte elements, columns with gaps between them are read
  * as one span without gaps, in packs: what lies in a gap is combined and not stored.
- * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread where columns
- *        start on 16-byte boundaries, else 8 elements.
+ * Packs that begin anywhere are cut out of two aligned ones.
+ * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread in packs, else 8
+ *        elements.
  * Order: the span, the walk down, the fold, the kernel, the grid, the launch.
  */
 #include "../views.cuh"
@@ -21,8 +22,9 @@
 constexpr int SPAN_AXES = 3;
 
 struct column_span {
-    int ndim;  /* 0: none, every column belongs to a result */
-    int width; /* elements; the span as an axis of x.kept has whole packs */
+    int ndim;     /* 0: none, every column belongs to a result */
+    int width;    /* elements; the span as an axis of x.kept has whole packs */
+    bool shifted; /* some of its rows begin between 16-byte boundaries */
     divider stride[SPAN_AXES];
     int length[SPAN_AXES];
     int64_t places[SPAN_AXES];
@@ -41,6 +43,11 @@ using span_of = std::conditional_t<HAS_SPANS<T>, column_span, no_span>;
 __device__ __forceinline__ int64_t
 place_in(const column_span &span, int at)
 {
+    if (span.ndim == 1) {
+        const int step = static_cast<int>(span.stride[0].by),
+                  i = span.stride[0].narrow(at);
+        return i * step == at && i < span.length[0] ? i * span.places[0] : -1;
+    }
     int64_t place = 0;
 #pragma unroll
     for (int d = 0; d < SPAN_AXES; d++) {
@@ -62,26 +69,29 @@ column_in(const reduce_view<T> &x, int64_t row)
     return static_cast<int>(row - width.of(row) * width.by);
 }
 
-/* Whether columns [row, row + VEC) end behind the span: then those of all end behind x. */
-template <int VEC, typename T>
+/* Whether what is loaded for columns from `row` on, REACH of them, ends behind x in the
+   last row of the span. */
+template <int REACH, typename T>
 __device__ __forceinline__ bool
 ends_behind(const reduce_view<T> &x, const column_span &span, int64_t row)
 {
-    return span.ndim > 0 && column_in(x, row) + VEC > span.width;
+    return span.ndim > 0 && x.rows - row <= REACH &&
+           column_in(x, row) + REACH > span.width;
 }
 
 /*
  * The span of sorted axes for packs of `size` elements; without axes where there is none.
  * A gap is read if it is smaller than a sector, or than what is between gaps, and all if
  * as many bytes for each result come with packs as with loads of one element.  The last
- * pack of the span may end behind it, but not behind x, if it is not the last one of x.
+ * pack of the span, or the two that a shifted one is cut out of, may end behind it, but
+ * not behind x, if it is not the last one of x: the next row is not nearer.
  */
 static column_span
 column_span_of(const reduce_plan &plan, const reduce_axes &kept, const void *x,
                const result_places &places, int size)
 {
     const int sector = 2 * size; /* 32 bytes */
-    column_span span = {0, 1, {}, {}, {}};
+    column_span span = {0, 1, false, {}, {}, {}};
     int first = kept.ndim;
     int64_t results = 1;
     while (first > 0 && kept.ndim - first < SPAN_AXES) {
@@ -95,14 +105,16 @@ column_span_of(const reduce_plan &plan, const reduce_axes &kept, const void *x,
         results *= length;
         first--;
     }
+    span.shifted = !are_aligned(kept, first, size) ||
+                   !are_aligned(plan.reduced, plan.reduced.ndim, size);
+    const int64_t apart = span.shifted ? 2 * size : 1; /* rows of the span */
     bool fits = plan.cols > 0 && results > 1 && 2 * span.width <= size * results &&
-                are_columns(plan) && is_aligned(x) && are_aligned(kept, first, size) &&
-                are_aligned(plan.reduced, plan.reduced.ndim, size);
+                are_columns(plan) && is_aligned(x);
     for (int d = 0; d < first; d++) {
-        fits = fits && kept.strides[d] > 0;
+        fits = fits && kept.strides[d] >= apart;
     }
     for (int d = 0; d < plan.reduced.ndim; d++) {
-        fits = fits && plan.reduced.strides[d] > 0;
+        fits = fits && plan.reduced.strides[d] >= apart;
     }
     span.ndim = fits ? kept.ndim - first : 0;
     for (int d = 0; d < span.ndim; d++) {
@@ -199,14 +211,37 @@ struct far_walk {
 
 /* ---- the fold ---- */
 
-/* An element of each of VEC columns, as one load of 16 bytes where VEC > 1. */
-template <int VEC, typename T>
+/* How a thread loads its columns. */
+enum column_loads {
+    ALIGNED, /* one element, or an aligned pack */
+    DEEP,    /* twice as many aligned packs in flight, of float64 */
+    SHIFTED, /* a pack that begins anywhere */
+};
+
+/* The 16 bytes from p on. */
+template <column_loads LOADS, typename T>
+__device__ __forceinline__ uint4
+load_bytes(const T *p, uint64_t policy)
+{
+    if constexpr (LOADS == SHIFTED) {
+        const unsigned past = reinterpret_cast<uintptr_t>(p) % 16;
+        const uint4 *const low = reinterpret_cast<const uint4 *>(p - past / sizeof(T));
+        return cut_out(load_streamed(low, policy),
+                       load_streamed(past > 0 ? low + 1 : low, policy), past);
+    }
+    else {
+        return load_streamed(reinterpret_cast<const uint4 *>(p), policy);
+    }
+}
+
+/* An element of each of VEC columns. */
+template <column_loads LOADS, int VEC, typename T>
 __device__ __forceinline__ void
 load_columns(const T *p, uint64_t policy, T (&loaded)[VEC])
 {
     if constexpr (VEC > 1) {
-        const pack<T> row = load_pack(p, policy);
-        memcpy(loaded, row.v, sizeof row.v);
+        const uint4 bytes = load_bytes<LOADS>(p, policy);
+        memcpy(static_cast<void *>(loaded), &bytes, sizeof bytes);
     }
     else {
         loaded[0] = *p;
@@ -220,16 +255,20 @@ constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
                                : VEC * sizeof(Part) >= 16 ? 4
                                                           : 8;
 
-/* Loads of a thread in flight; DEEP: twice as many, for packs of float64. */
-template <int VEC, bool DEEP>
-constexpr int column_loads = VEC > 1 && !DEEP ? TILE_ITEMS : 2 * TILE_ITEMS;
+/* Loads of a thread in flight; of packs of 8 more, as an SM has three blocks of them. */
+template <typename Op, int VEC, column_loads LOADS>
+constexpr int loads_in_flight = VEC == 1 || LOADS == DEEP ? 2 * TILE_ITEMS
+                                : VEC == 8 && LOADS == ALIGNED &&
+                                        sizeof(typename Op::Fold) <= 8
+                                    ? TILE_ITEMS * 3 / 2
+                                    : TILE_ITEMS;
 
 /* any and all of bytes: four columns of a pack at once. */
 template <typename Op, int VEC>
 constexpr bool IN_WORDS = VEC == 16 && std::is_same_v<Op, reduce_any<uint8_t>>;
 
 /* fold_columns of bytes: a word has the results of four columns until the end. */
-template <typename Op, typename Walk>
+template <column_loads LOADS, typename Op, typename Walk>
 __device__ __forceinline__ void
 fold_bytes(const Op &op, typename Op::Fold (&fold)[16], const uint8_t *p, Walk walk,
            int64_t k, int64_t step, int64_t cols, uint64_t policy)
@@ -242,8 +281,8 @@ fold_bytes(const Op &op, typename Op::Fold (&fold)[16], const uint8_t *p, Walk w
         for (int u = 0; u < ITEMS; u++) { /* all before the first is used */
             const int64_t at = walk.next();
             if (k + u * step < cols) {
-                const pack<uint8_t> row = load_pack(p + at, policy);
-                memcpy(loaded[u], row.v, sizeof row.v);
+                const uint4 bytes = load_bytes<LOADS>(p + at, policy);
+                memcpy(loaded[u], &bytes, sizeof bytes);
             }
         }
 #pragma unroll
@@ -264,22 +303,22 @@ fold_bytes(const Op &op, typename Op::Fold (&fold)[16], const uint8_t *p, Walk w
  * Elements k, k + step, ... of VEC columns, of which the first begins at p; `walk`
  * begins at k.
  */
-template <typename Op, int VEC, bool DEEP, typename Walk>
+template <column_loads LOADS, typename Op, int VEC, typename Walk>
 __device__ __forceinline__ void
 fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T *p,
              Walk walk, int64_t k, int64_t step, int64_t cols, uint64_t policy)
 {
     if constexpr (IN_WORDS<Op, VEC>) {
-        fold_bytes(op, fold, p, walk, k, step, cols, policy);
+        fold_bytes<LOADS>(op, fold, p, walk, k, step, cols, policy);
         return;
     }
     using T = typename Op::T;
-    constexpr int ITEMS = column_loads<VEC, DEEP>;
+    constexpr int ITEMS = loads_in_flight<Op, VEC, LOADS>;
     T loaded[ITEMS][VEC];
     for (; k + (ITEMS - 1) * step < cols; k += ITEMS * step) {
 #pragma unroll
         for (int u = 0; u < ITEMS; u++) {
-            load_columns<VEC>(p + walk.next(), policy, loaded[u]);
+            load_columns<LOADS>(p + walk.next(), policy, loaded[u]);
         }
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
@@ -292,15 +331,15 @@ fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T 
         }
     }
     constexpr int MOST = loads_of_parts<VEC, typename Op::Part>;
-    constexpr int REST =
-        sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4) : column_loads<VEC, false>;
+    constexpr int REST = sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4)
+                                                   : loads_in_flight<Op, VEC, ALIGNED>;
 #pragma unroll 1
     for (; k < cols; k += REST * step) {
 #pragma unroll
         for (int u = 0; u < REST; u++) { /* all before the first is used */
             const int64_t at = walk.next();
             if (k + u * step < cols) {
-                load_columns<VEC>(p + at, policy, loaded[u]);
+                load_columns<LOADS>(p + at, policy, loaded[u]);
             }
         }
 #pragma unroll
@@ -344,14 +383,14 @@ fold_parts(typename Op::Fold *fold, const typename Op::Part *part, int64_t rows,
 /* ---- the kernel ---- */
 
 /* Blocks per SM, for the launch bound: each column of a thread takes registers. */
-template <typename Op, int VEC, bool DEEP>
+template <typename Op, int VEC, column_loads LOADS>
 __host__ __device__ constexpr int
 column_blocks()
 {
     constexpr int PART = sizeof(typename Op::Part), FOLD = sizeof(typename Op::Fold);
     constexpr bool WIDE = VEC == 1 ? PART + sizeof(typename Op::T) > 20
                                    : VEC > 2 && FOLD > PART; /* means of integers */
-    return VEC > 8 ? 1 : (VEC == 8 || DEEP ? 3 : 4) - WIDE;
+    return VEC > 8 ? 2 + IN_WORDS<Op, VEC> : (VEC == 8 || LOADS == DEEP ? 3 : 4) - WIDE;
 }
 
 /*
@@ -360,9 +399,9 @@ column_blocks()
  * height; blocks (tile, s) split it further, and the last one to take the tile's ticket
  * combines their parts.
  */
-template <typename Op, int VEC, bool DEEP>
+template <typename Op, int VEC, column_loads LOADS>
 __global__ void
-__launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
+__launch_bounds__(BLOCK, (column_blocks<Op, VEC, LOADS>()))
     reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, result_places places,
                           span_of<typename Op::T> span, int lanes, int used,
                           block_parts<typename Op::Part> parts, reduce_result to)
@@ -386,16 +425,17 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
 
     constexpr bool SPANS = HAS_SPANS<T> && VEC > 1;
     if constexpr (SPANS) {
-        cols -= inside && x.rows - row <= VEC && ends_behind<VEC>(x, span, row);
+        constexpr int REACH = LOADS == SHIFTED ? 2 * VEC : VEC;
+        cols -= inside && ends_behind<REACH>(x, span, row);
     }
     typename Op::Fold fold[VEC];
     if (are_near(x.reduced)) {
-        fold_columns<Op, VEC, DEEP>(op, fold, p, near_walk(x.reduced, begin, step),
-                                    begin, step, cols, policy);
+        fold_columns<LOADS>(op, fold, p, near_walk(x.reduced, begin, step), begin, step,
+                            cols, policy);
     }
     else {
-        fold_columns<Op, VEC, DEEP>(op, fold, p, far_walk(x.reduced, begin, step),
-                                    begin, step, cols, policy);
+        fold_columns<LOADS>(op, fold, p, far_walk(x.reduced, begin, step), begin, step,
+                            cols, policy);
     }
     if constexpr (SPANS) {
         if (begin == 0 && inside && cols < x.cols) {
@@ -507,7 +547,7 @@ struct column_grid {
 
 /*
  * The grid for threads of `vec` of so many columns, `beside` threads on neighbours in
- * memory, and parts of `bytes` bytes.  Wide tiles read longer runs and split fewer columns; lanes
+ * memory, parts of `bytes` bytes, and `resident` blocks of an SM.  Wide tiles read longer runs and split fewer columns; lanes
  * are doubled until all tiles run at once, and while one round of loads is enough.  A
  * block may have several rows with gaps, but some lanes of a warp stay on each.  Long
  * columns that have few neighbours get lanes of their own, some without a column: lanes
@@ -517,10 +557,10 @@ struct column_grid {
  */
 static column_grid
 column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
-               int64_t bytes)
+               int64_t bytes, int resident)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
-    const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+    const int64_t room = gpo_processors(call) * resident;
     const int64_t threads = number / vec, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
     const bool columns = are_columns(plan);
     const int most = power_of_two_from(threads, columns ? BLOCK : ROWS_WITH_GAPS);
@@ -548,7 +588,8 @@ column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
     while (deepest * deepest > 2 * plan.cols) {
         deepest /= 2; /* the last block would take longer for the parts */
     }
-    return {lanes, used, tiles, blocks_per(call, tiles, lanes * vec * bytes, deepest)};
+    return {lanes, used, tiles,
+            blocks_per(call, tiles, lanes * vec * bytes, deepest, resident)};
 }
 
 /* ---- the launch ---- */
@@ -574,6 +615,7 @@ struct reduce_columns_launcher {
             if (!packed && !are_few(call, SIZE)) {
                 span = column_span_of(plan, kept, x.x, places, SIZE);
                 packed = span.ndim > 0;
+                span.shifted = span.shifted && packed;
             }
             if (span.ndim > 0) {
                 kept = in_packs(kept, span, &places, SIZE);
@@ -584,7 +626,9 @@ struct reduce_columns_launcher {
         const int vec = packed ? SIZE : 1;
         const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
         const column_grid g =
-            column_grid_of(call, x.rows, ceil_div(width, vec), vec, sizeof(Part));
+            column_grid_of(call, x.rows, ceil_div(width, vec), vec, sizeof(Part),
+                           packed ? column_blocks<Op, SIZE, ALIGNED>()
+                                  : column_blocks<Op, 1, ALIGNED>());
         const size_t shared_bytes =
             g.lanes < BLOCK ? BLOCK / 2 * vec * sizeof(Part) : 0;
         const reduce_result to = result_of(call);
@@ -595,16 +639,24 @@ struct reduce_columns_launcher {
             if constexpr (std::is_same_v<T, double>) {
                 if (packed && are_deep(call, SIZE)) {
                     status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                        (reduce_columns_kernel<Op, SIZE, true>), op, x,
+                                        (reduce_columns_kernel<Op, SIZE, DEEP>), op, x,
                                         places, span, g.lanes, g.used, parts, to);
                     continue;
                 }
             }
+            if constexpr (HAS_SPANS<T>) {
+                if (span.shifted) {
+                    status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                        (reduce_columns_kernel<Op, SIZE, SHIFTED>), op,
+                                        x, places, span, g.lanes, g.used, parts, to);
+                    continue;
+                }
+            }
             status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, SIZE, false>), op,
+                                         (reduce_columns_kernel<Op, SIZE, ALIGNED>), op,
                                          x, places, span, g.lanes, g.used, parts, to)
                             : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, 1, false>), op, x,
+                                         (reduce_columns_kernel<Op, 1, ALIGNED>), op, x,
                                          places, span, g.lanes, g.used, parts, to);
         }
         return status;
