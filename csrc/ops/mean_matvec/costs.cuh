@@ -60,15 +60,14 @@ struct tile_kind {
     tile_unit unit;
 };
 
-constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 5;
+constexpr int V4_KIND = 2, LARGE_KIND = 3, SMALL_KIND = 4, KINDS = 5;
 
 /* of float32 and of float64 */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
     {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0, ORDINARY},
      {64, 32, BLOCKS, 0.75, 0.63, 1.9, ORDINARY},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.6, ORDINARY},
-     {128, 128, BLOCKS, 3.6, 3.2, 0.75, ORDINARY},
-     {32, 32, NARROW_BLOCKS, 0.75, 0.45, 1.2, ORDINARY}},
+     {128, 128, BLOCKS, 3.6, 3.2, 0.75, ORDINARY}},
     {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.25, ORDINARY},
      {64, 32, BLOCKS, 0.42, 0.34, 1.5, ORDINARY},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 1, ORDINARY},
@@ -236,7 +235,7 @@ plan_tiles(const product_size &s)
 {
     const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY, false};
     tile_plan best = v4s;
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < KINDS - !s.is_wide; k++) { /* SMALL_KIND is of float64 */
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
         if (stage_bytes(kind, s.is_wide) > s.room) {
             continue;

@@ -44,12 +44,11 @@ constexpr int MOST_IN_CLUSTER = 8; /* blocks, 2, 4 or 8, that share a depth */
 constexpr int NARROW_RING = 4;     /* stages of a tile of fewer than 64 batches */
 constexpr int NARROW_BLOCKS = 3;   /* per SM, of fewer than 32 batches or 64 outputs */
 
-/* Blocks of an SM of a tile of so many results, for the launch bound; converting elements of
-   two bytes takes registers. */
+/* Blocks of an SM of a tile of so many results, for the launch bound. */
 constexpr int
-blocks_of_tile(int outputs, int batches, int bytes)
+blocks_of_tile(int outputs, int batches)
 {
-    return batches < 32 || (outputs < 64 && bytes > 2) ? NARROW_BLOCKS : BLOCKS;
+    return batches < 32 || outputs < 64 ? NARROW_BLOCKS : BLOCKS;
 }
 
 /* warpgroup_tiles (shapes/). */

@@ -102,8 +102,8 @@ takes_stepped_rows(const gpo_call *call)
     return are_stepped(*reduce_plan_of(call));
 }
 
-/* The dtypes of 1 and 2 bytes. */
-using narrow_types = gpo_types<b8, int8_t, uint8_t, int16_t, uint16_t, f16, bf16>;
+/* The dtypes of stepped_rows. */
+using narrow_types = gpo_types<b8, int8_t, uint8_t, f16, bf16>;
 
 enum {
     V9 = 9,
@@ -293,7 +293,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
-    if (element <= 2 && are_stepped(plan) && !are_columns(plan) &&
+    if (variants[STEPPED_ROWS].run[call->in[0].dtype] && are_stepped(plan) &&
+        !are_columns(plan) &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
         GPO_SAY(why, "stepped_rows: rows of %lld elements, every second one of memory",
                 static_cast<long long>(plan.cols));

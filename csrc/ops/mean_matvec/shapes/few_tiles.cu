@@ -11,7 +11,7 @@
 
 template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
-__launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES, sizeof(T)))
+__launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES))
     mean_matvec_few_tiles_product(mean_matvec_view<T> v, int64_t across, int64_t blocks,
                                   shared_depth<value_type<T>> s)
 {
@@ -83,6 +83,22 @@ multiply(gpo_call *call, const mean_matvec_view<T> &v,
 }
 
 template <typename T>
+static gpo_status
+multiply_kind(gpo_call *call, const mean_matvec_view<T> &v, int kind,
+              const shared_depth<value_type<T>> &s)
+{
+    if constexpr (std::is_same_v<T, double>) {
+        if (kind == SMALL_KIND) {
+            return multiply<SMALL_KIND>(call, v, s);
+        }
+    }
+    return kind == 0   ? multiply<0>(call, v, s)
+           : kind == 1 ? multiply<1>(call, v, s)
+           : kind == 2 ? multiply<2>(call, v, s)
+                       : multiply<3>(call, v, s);
+}
+
+template <typename T>
 gpo_status
 mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
                      const tile_plan &plan)
@@ -119,11 +135,7 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
         }
     }
     if (!status && plan.unit == ORDINARY) {
-        status = plan.kind == 0   ? multiply<0>(call, v, s)
-                 : plan.kind == 1 ? multiply<1>(call, v, s)
-                 : plan.kind == 2 ? multiply<2>(call, v, s)
-                 : plan.kind == 3 ? multiply<3>(call, v, s)
-                                  : multiply<4>(call, v, s);
+        status = multiply_kind(call, v, plan.kind, s);
     }
     if (status || s.splits == 1 || s.in_clusters) {
         return status;

@@ -34,6 +34,10 @@ struct column_span {
 template <typename T>
 constexpr bool HAS_SPANS = sizeof(T) <= 2;
 
+/* Those of which packs may begin anywhere: 16-bit integers keep to their boundaries. */
+template <typename T>
+constexpr bool HAS_SHIFTS = sizeof(T) == 1 || (sizeof(T) == 2 && IS_FLOAT<T>);
+
 struct no_span {};
 
 template <typename T>
@@ -185,7 +189,7 @@ struct near_walk {
 };
 
 /* Whether a near_walk can take these axes: `inner` stays below 2^31. */
-__device__ __forceinline__ bool
+__host__ __device__ __forceinline__ bool
 are_near(const few_axes &axes)
 {
     return axes.ndim < 2 || (axes.ndim == 2 && axes.length[1].by < 1 << 30);
@@ -429,11 +433,11 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, LOADS>()))
         cols -= inside && ends_behind<REACH>(x, span, row);
     }
     typename Op::Fold fold[VEC];
-    if (are_near(x.reduced)) {
+    if (LOADS == SHIFTED || are_near(x.reduced)) {
         fold_columns<LOADS>(op, fold, p, near_walk(x.reduced, begin, step), begin, step,
                             cols, policy);
     }
-    else {
+    else if constexpr (LOADS != SHIFTED) {
         fold_columns<LOADS>(op, fold, p, far_walk(x.reduced, begin, step), begin, step,
                             cols, policy);
     }
@@ -614,6 +618,9 @@ struct reduce_columns_launcher {
         if constexpr (HAS_SPANS<T>) {
             if (!packed && !are_few(call, SIZE)) {
                 span = column_span_of(plan, kept, x.x, places, SIZE);
+                if (span.shifted && !(HAS_SHIFTS<T> && are_near(x.reduced))) {
+                    span.ndim = 0;
+                }
                 packed = span.ndim > 0;
                 span.shifted = span.shifted && packed;
             }
@@ -644,7 +651,7 @@ struct reduce_columns_launcher {
                     continue;
                 }
             }
-            if constexpr (HAS_SPANS<T>) {
+            if constexpr (HAS_SHIFTS<T>) {
                 if (span.shifted) {
                     status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                         (reduce_columns_kernel<Op, SIZE, SHIFTED>), op,

@@ -1,5 +1,5 @@
 /*
- * stepped_rows.cu  Rows of elements of 1 or 2 bytes, every second one of memory: loads of
+ * stepped_rows.cu  Rows of bytes or halves, every second one of memory: loads of
  * 16 bytes, of which half is used.  Loads of one element bring the same sectors with
  * eight times the instructions, and a warp of them has few bytes on their way.
  * Cost:  reads 2 n * sizeof(T) bytes once; 64 bytes in flight per thread.
@@ -159,7 +159,5 @@ reduce_stepped_rows(gpo_call *call)
 INSTANTIATE(b8)
 INSTANTIATE(int8_t)
 INSTANTIATE(uint8_t)
-INSTANTIATE(int16_t)
-INSTANTIATE(uint16_t)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
