@@ -599,8 +599,8 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
 
     assert chosen(9_000) == chosen(1, 24_000) == "cluster_rows"
     assert chosen(25_000) == chosen(2, 24_000) == chosen((1 << 22) - 4) == "one_wave"
-    assert chosen(6_000_000) == "v5" and chosen(9, 301) == "warp_rows"
-    assert chosen(9000, 101) == "short_rows"
+    assert chosen(6_000_000) == "v5" and chosen(9, 301) == "short_rows"
+    assert chosen(300, 301) == "warp_rows"
     assert chosen(3, 50_000, 5, axis=1) == "v2" and chosen(3, 2_000, 5, axis=1) == "columns"
     assert chosen(8, 301) == "one_wave"
     assert chosen(3, 1, 50_000, axis=1) == chosen(1, 150_000, axis=0) == "one_element"

@@ -43,7 +43,8 @@ constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
 constexpr double V5_US = 3;       /* a call of v5 beside its parts */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
-constexpr double TILE_US = 4;         /* beside few_batches: tiles fill shared memory */
+/* Beside few_batches, tiles of so many stages fill shared memory first. */
+constexpr double TILE_US = 4, TILE_STAGES = 8;
 /* Of the time of x over the elements of a row, what adding uneven rows takes longer. */
 constexpr double UNEVEN_SLOWER = 6.5;
 
@@ -215,7 +216,8 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
             plan.us = us;
         }
     }
-    if (s.has_clusters && plan.unit != TENSOR_CORES) {
+    const bool is_small = plan.unit == ORDINARY && plan.kind == SMALL_KIND;
+    if (s.has_clusters && plan.unit != TENSOR_CORES && !is_small) {
         for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
             const int splits = 1 << log;
             const double us = tiles_us(s, kind, splits, log);

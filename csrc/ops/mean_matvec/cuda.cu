@@ -167,7 +167,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    const double tile_us = tiles_us + TILE_US;
+    const double tile_us = tiles_us + (whole.stages >= TILE_STAGES ? TILE_US : 0);
     if (few_us < fmin(is_v4s ? tile_us : tile_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "

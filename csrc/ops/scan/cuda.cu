@@ -165,7 +165,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
        35,465 of 93 int64 21.8 and 30.6, 81,984 of 512 int32, whose sums are int64, 229 and
        384. */
     const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes >= 8;
-    if (has_warp_rows(call) && bytes >= 4 && (is_wide || plan.cols >= LONG_IN_WARP)) {
+    if (has_warp_rows(call) && bytes >= 4 &&
+        plan.rows >= MANY_IN_WARPS * gpo_processors(call) &&
+        (is_wide || plan.cols >= LONG_IN_WARP)) {
         GPO_SAY(why,
                 "warp_rows: %lld rows of %lld elements, none of which waits for others",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));

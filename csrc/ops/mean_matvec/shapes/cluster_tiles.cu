@@ -49,11 +49,6 @@ gpo_status
 mean_matvec_cluster_product(gpo_call *call, const mean_matvec_view<T> &v, int kind,
                             const shared_depth<value_type<T>> &s)
 {
-    if constexpr (std::is_same_v<T, double>) {
-        if (kind == SMALL_KIND) {
-            return multiply_in_clusters<SMALL_KIND>(call, v, s);
-        }
-    }
     return kind == 0   ? multiply_in_clusters<0>(call, v, s)
            : kind == 1 ? multiply_in_clusters<1>(call, v, s)
            : kind == 2 ? multiply_in_clusters<2>(call, v, s)

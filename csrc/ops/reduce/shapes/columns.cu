@@ -73,14 +73,14 @@ column_in(const reduce_view<T> &x, int64_t row)
     return static_cast<int>(row - width.of(row) * width.by);
 }
 
-/* Whether what is loaded for columns from `row` on, REACH of them, ends behind x in the
+/* Whether what is loaded for columns from `row` on, `reach` of them, ends behind x in the
    last row of the span. */
-template <int REACH, typename T>
+template <typename T>
 __device__ __forceinline__ bool
-ends_behind(const reduce_view<T> &x, const column_span &span, int64_t row)
+ends_behind(const reduce_view<T> &x, const column_span &span, int64_t row, int reach)
 {
-    return span.ndim > 0 && x.rows - row <= REACH &&
-           column_in(x, row) + REACH > span.width;
+    return span.ndim > 0 && x.rows - row <= reach &&
+           column_in(x, row) + reach > span.width;
 }
 
 /*
@@ -429,17 +429,28 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, LOADS>()))
 
     constexpr bool SPANS = HAS_SPANS<T> && VEC > 1;
     if constexpr (SPANS) {
-        constexpr int REACH = LOADS == SHIFTED ? 2 * VEC : VEC;
-        cols -= inside && ends_behind<REACH>(x, span, row);
+        cols -= inside && ends_behind(x, span, row, span.shifted ? 2 * VEC : VEC);
     }
     typename Op::Fold fold[VEC];
-    if (LOADS == SHIFTED || are_near(x.reduced)) {
-        fold_columns<LOADS>(op, fold, p, near_walk(x.reduced, begin, step), begin, step,
-                            cols, policy);
+    const auto fold_near = [&](auto loads) {
+        fold_columns<decltype(loads)::value>(
+            op, fold, p, near_walk(x.reduced, begin, step), begin, step, cols, policy);
+    };
+    bool is_folded = false;
+    if constexpr (SPANS && HAS_SHIFTS<T>) {
+        is_folded = span.shifted;
+        if (is_folded) {
+            fold_near(std::integral_constant<column_loads, SHIFTED>());
+        }
     }
-    else if constexpr (LOADS != SHIFTED) {
-        fold_columns<LOADS>(op, fold, p, far_walk(x.reduced, begin, step), begin, step,
-                            cols, policy);
+    if (!is_folded && (LOADS == DEEP || are_near(x.reduced))) {
+        fold_near(std::integral_constant<column_loads, LOADS>());
+    }
+    else if constexpr (LOADS != DEEP) {
+        if (!is_folded) {
+            fold_columns<LOADS>(op, fold, p, far_walk(x.reduced, begin, step), begin,
+                                step, cols, policy);
+        }
     }
     if constexpr (SPANS) {
         if (begin == 0 && inside && cols < x.cols) {
@@ -644,18 +655,10 @@ struct reduce_columns_launcher {
         for (; !status && x.first < g.tiles; x.first += MAX_GRID_X) {
             const dim3 grid(grid_extent(g.tiles - x.first, MAX_GRID_X), g.split);
             if constexpr (std::is_same_v<T, double>) {
-                if (packed && are_deep(call, SIZE)) {
+                if (packed && are_deep(call, SIZE) && are_near(x.reduced)) {
                     status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                         (reduce_columns_kernel<Op, SIZE, DEEP>), op, x,
                                         places, span, g.lanes, g.used, parts, to);
-                    continue;
-                }
-            }
-            if constexpr (HAS_SHIFTS<T>) {
-                if (span.shifted) {
-                    status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                        (reduce_columns_kernel<Op, SIZE, SHIFTED>), op,
-                                        x, places, span, g.lanes, g.used, parts, to);
                     continue;
                 }
             }

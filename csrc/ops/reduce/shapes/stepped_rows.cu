@@ -4,7 +4,6 @@
  * eight times the instructions, and a warp of them has few bytes on their way.
  * Cost:  reads 2 n * sizeof(T) bytes once; 64 bytes in flight per thread.
  */
-#include "../packs.cuh"
 #include "../views.cuh"
 
 /* A row as runs of elements two apart, in tiles of a block's loads. */
@@ -70,7 +69,12 @@ fold_stepped(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
     for (int64_t j = begin; j < begin + TILE && j < packs; j += BLOCK) {
         const used elements(loaded[0], head % 2 != 0);
         const int64_t k = first + (head + j * SIZE + 1) / 2;
-        fold.add(Op::widen(combine_pack<Op, used::SIZE>(op, elements.v, k)));
+        typename Op::Acc acc = op.lift(elements.v[0], k);
+#pragma unroll
+        for (int i = 1; i < used::SIZE; i++) {
+            acc = Op::combine(acc, op.lift(elements.v[i], k + i));
+        }
+        fold.add(Op::widen(acc));
 #pragma unroll
         for (int u = 1; u < TILE_ITEMS; u++) {
             loaded[u - 1] = loaded[u];
