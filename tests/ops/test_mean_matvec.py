@@ -548,7 +548,7 @@ def test_few_tiles_are_numpys_formula(
     ("variant", "dtype", "n", "rows", "outputs", "last", "blocks"),
     [
         ("few_tiles", "float32", 16, 256, 60, "cluster_tiles_product", 8),
-        ("few_tiles", "float64", 10, 300, 30, "cluster_tiles_product", 4),
+        ("few_tiles", "float64", 10, 200, 30, "cluster_tiles_product", 8),
         ("few_tiles", "float64", 10, 256, 100, "cluster_tiles_product", 16),
         ("few_tiles", "float32", 16, 2000, 60, "few_tiles_sum", 4),  # in a second launch
         ("few_tiles", "float16", 16, 256, 60, "few_tiles_sum", 4),

@@ -97,13 +97,17 @@ reduce_columns_or_memory(gpo_call *call)
 }
 
 static bool
+are_bytes_or_halves(const gpo_call *call)
+{
+    const gpo_dtype dtype = call->in[0].dtype;
+    return gpo_dtypes[dtype].bytes == 1 || dtype == GPO_F16 || dtype == GPO_BF16;
+}
+
+static bool
 takes_stepped_rows(const gpo_call *call)
 {
     return are_stepped(*reduce_plan_of(call));
 }
-
-/* The dtypes of stepped_rows. */
-using narrow_types = gpo_types<b8, int8_t, uint8_t, f16, bf16>;
 
 enum {
     V9 = 9,
@@ -158,8 +162,8 @@ static const gpo_variant variants[] = {
               "reduced axes after merging",
               takes_one_wave),
     gpo_shape(
-        gpo_row<narrow_types>("stepped_rows", "half of each load of 16 bytes",
-                              GPO_RUN(reduce_stepped_rows)),
+        gpo_row<every_type>("stepped_rows", "half of each load of 16 bytes",
+                            GPO_RUN(reduce_stepped_rows)),
         "rows of elements two apart, at most 6 axes, kept or reduced, after merging",
         takes_stepped_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
@@ -293,8 +297,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
-    if (variants[STEPPED_ROWS].run[call->in[0].dtype] && are_stepped(plan) &&
-        !are_columns(plan) &&
+    if (are_bytes_or_halves(call) && are_stepped(plan) && !are_columns(plan) &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
         GPO_SAY(why, "stepped_rows: rows of %lld elements, every second one of memory",
                 static_cast<long long>(plan.cols));

@@ -394,7 +394,7 @@ column_blocks()
     constexpr int PART = sizeof(typename Op::Part), FOLD = sizeof(typename Op::Fold);
     constexpr bool WIDE = VEC == 1 ? PART + sizeof(typename Op::T) > 20
                                    : VEC > 2 && FOLD > PART; /* means of integers */
-    return VEC > 8 ? 2 + IN_WORDS<Op, VEC> : (VEC == 8 || LOADS == DEEP ? 3 : 4) - WIDE;
+    return (VEC > 8 ? 2 + IN_WORDS<Op, VEC> : VEC == 8 || LOADS == DEEP ? 3 : 4) - WIDE;
 }
 
 /*

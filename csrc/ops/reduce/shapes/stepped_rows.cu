@@ -150,18 +150,18 @@ struct reduce_stepped_rows_launcher {
     }
 };
 
+/* The other types, and a host array that was packed after the choice, are v9's. */
 template <typename T>
 gpo_status
 reduce_stepped_rows(gpo_call *call)
 {
-    return are_stepped(*reduce_plan_of(call))
-               ? reduce_with<reduce_stepped_rows_launcher, T>(call)
-               : reduce_v9<T>(call); /* a host array, packed after the choice */
+    if constexpr (sizeof(T) == 1 || (sizeof(T) == 2 && IS_FLOAT<T>)) {
+        if (are_stepped(*reduce_plan_of(call))) {
+            return reduce_with<reduce_stepped_rows_launcher, T>(call);
+        }
+    }
+    return reduce_v9<T>(call);
 }
 
 #define INSTANTIATE(T) template gpo_status reduce_stepped_rows<T>(gpo_call * call);
-INSTANTIATE(b8)
-INSTANTIATE(int8_t)
-INSTANTIATE(uint8_t)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
+GPO_EVERY_TYPE(INSTANTIATE)
