@@ -786,8 +786,6 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
         (np.zeros((3, 2, 9, 6))[..., ::2], (0, 2), "one_wave"),
         (np.zeros(263)[::2], None, "stepped_rows"),
     ):
-        if variant == "stepped_rows" and dtype not in ("bool", "float16"):
-            continue
         x = view.astype(dtype, order="K")
         if dtype.startswith("float"):
             x.flat[::2] = -0.0
@@ -1044,7 +1042,9 @@ def test_narrow_columns_with_gaps(case: Any, dtype: str) -> None:
         np.testing.assert_allclose(got, ref.reduce(x, op, axis=axis), rtol=1e-3, err_msg=op)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "int16", "float16", "bfloat16", "float64"]
+)
 @pytest.mark.parametrize("shape", [(2,), (3, 31), (2, 4100), (1, 70000), (3, 5, 1501), (2, 17)])
 def test_rows_of_every_second_element(shape: tuple[int, ...], dtype: str) -> None:
     """Runs that begin at any byte of a pack, whose elements are the first of two or not."""
