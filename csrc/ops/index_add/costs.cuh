@@ -25,6 +25,7 @@ is_in_place(const index_add_plan &plan)
  */
 constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
 constexpr double RANGE = 9e6;             /* the launches of another range of sums */
+constexpr double WIDE_SUM = 6; /* a float64 sum apart from x, by seven calls */
 /* Three launches, each following the one before, for rungs whose estimates leave them
    out: 2 less than what 16,384 rows into 524,288 took in v5 on an H100. */
 constexpr double LAUNCHES = 11e6;
@@ -68,15 +69,17 @@ sectors_of(const index_add_plan &plan)
 inline double
 time_of_v5(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double SUM = 3.7, BYTE = 0.3;
+    constexpr double BYTE = 0.3, ELEMENT = 5;
     const double rows = static_cast<double>(plan.count);
     const double outer = static_cast<double>(plan.outer);
     const double inner = static_cast<double>(plan.inner);
     const double sectors = sectors_of(plan);
     const double bytes = 8 + outer * inner * gpo_dtypes[plan.dtype].bytes;
     const double more = static_cast<double>(index_add_ranges(call) - 1);
-    return SECTOR * sectors + SUM * outer * inner * static_cast<double>(plan.length) +
-           BYTE * more * bytes * rows;
+    const double elements = ELEMENT * outer * inner * rows;
+    return fmax(SECTOR * sectors, elements) +
+           WIDE_SUM * outer * inner * static_cast<double>(plan.length) +
+           more * fmax(BYTE * bytes * rows, elements);
 }
 
 inline double
@@ -90,9 +93,10 @@ time_of_few_rows(const index_add_plan &plan)
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
     const int64_t parts = plan.outer * (1 + ceil_div(plan.inner * bytes, 32));
     const double x = columns * static_cast<double>(plan.length * bytes);
-    return STARTS +
-           SECTOR * (sectors_of(plan) + 2 * static_cast<double>(parts) * rows) +
-           SLOT * (8 * columns + 4) * rows + (is_in_place(plan) ? 0 : COPY * x);
+    const double adds = SECTOR * (sectors_of(plan) + static_cast<double>(parts) * rows);
+    const double copy = is_in_place(plan) ? 0 : COPY * x; /* meanwhile */
+    return STARTS + fmax(adds, copy) + SECTOR * static_cast<double>(parts) * rows +
+           SLOT * (8 * columns + 4) * rows;
 }
 
 /*
@@ -168,7 +172,7 @@ times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 inline double
 time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double JOIN = 5, BYTE = 0.2, FAR_BYTE = 0.6, ALONE = 18;
+    constexpr double JOIN = 5, BYTE = 0.6, ALONE = 18;
     const int64_t sum_bytes =
         index_add_float32_does(call) ? sizeof(float) : sizeof(double);
     const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
@@ -180,16 +184,16 @@ time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
     const double sent = joined ? 1 - behind / INDEX_ADD_BEHIND_PARTS : 1;
     const bool packed = plan.inner == 1 || plan.inner * sum_bytes % 16 == 0;
     const double elements = rows * static_cast<double>(plan.inner);
-    const double add = sent * (packed ? SECTOR * rows * static_cast<double>(packs)
-                                      : ALONE * elements) +
-                       (joined ? JOIN * rows * static_cast<double>(plan.inner) : 0);
+    const bool paired = !packed && sum_bytes == 4 && plan.inner % 2 == 0;
+    const double atomics = paired ? elements / 2 : elements; /* if not packed */
+    const double add =
+        sent * (packed ? SECTOR * rows * static_cast<double>(packs) : ALONE * atomics) +
+        (joined ? JOIN * elements : 0);
     const int64_t bytes = 2 * sum_bytes + gpo_dtypes[plan.dtype].bytes;
-    const double look = 0.3 * 8 * rows * static_cast<double>(plan.inner);
+    const double look = 0.3 * 8 * atomics;
     const double line = time_of_line(call, plan, sum_bytes, joined);
-    const bool is_near = sums * static_cast<double>(sum_bytes) <
-                         static_cast<double>(gpo_l2_bytes(call) / 2);
     return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
-           (is_near ? BYTE : FAR_BYTE) * static_cast<double>(bytes) * sums;
+           BYTE * static_cast<double>(bytes) * sums;
 }
 
 /*

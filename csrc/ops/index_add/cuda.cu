@@ -243,17 +243,16 @@ table_pays(const gpo_call *call, const index_add_plan &plan)
 /*
  * Whether own_places takes less time than what else there is: each block reads the whole
  * index at some 100 bytes a nanosecond, and shared memory adds rows of one place one by
- * one.  It saves the launch that copies x, or those of sums that are rounded once.
+ * one.  It saves the launches of sums that are rounded once; where rows may be added one by
+ * one, a copy of x and one_by_one take less (512 float32 into 418 6.7 us, own_places 8.9).
  */
 static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 569 into 31 8.2 and
-       7.1; 32 into 1,048,576, two turns, 13.2, 22,298 into 1,000,000 8.8; 16,384 bfloat16
-       12.1, v5 14.8; 20,000 13.4 and 11.7 */
-    constexpr int64_t IN_TURN = 128, FEW_IN_TURN = 16, MINE = 4096, FOR_COPY = 10 << 10,
-                      FOR_SUMS = 170 << 10;
+    /* 8,192 bfloat16 10.2 us, 11,568 11.6 and v5 10.9, 16,384 14.5 and 12.2; 24,368 in
+       place 20.8 and 12.7 */
+    constexpr int64_t IN_TURN = 128, MINE = 4096, FOR_SUMS = 100 << 10;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
     const int64_t in_turn = joins && warps < most ? warps : most;
@@ -261,9 +260,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
         return false; /* 40 rows of 32 bfloat16 into 32,768 9.3 us, one_launch 5 */
     }
     if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
-        !index_add_fits_own_places(plan) || most == 0 ||
-        in_turn > (one_by_one ? FEW_IN_TURN : IN_TURN) ||
-        (one_by_one && is_in_place(plan)) || (!one_by_one && table_pays(call, plan))) {
+        !index_add_fits_own_places(plan) || most == 0 || in_turn > IN_TURN ||
+        one_by_one || table_pays(call, plan)) {
         return false;
     }
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
@@ -275,9 +273,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
-    const bool has_others = one_by_one || (bytes == 2 && index_add_fits_own_rows(plan));
-    return mine <= MINE && turns <= (has_others ? 1 : 4) &&
-           read <= (one_by_one ? FOR_COPY : FOR_SUMS);
+    const bool has_others = bytes == 2 && index_add_fits_own_rows(plan);
+    return mine <= MINE && turns <= (has_others ? 1 : 4) && read <= FOR_SUMS;
 }
 
 /*
@@ -316,15 +313,13 @@ sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
 
 /*
  * Whether few_rows takes less time than v5, which clears and reads the sum of every
- * destination: 6 ps each by 65,536 rows into 2,210,331 on an H100.
+ * destination.
  */
 static bool
 few_rows_pays(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double SUM = 6;
-    const double size = static_cast<double>(plan.outer * plan.length * plan.inner);
     return plan.count > 0 && takes_few_rows(call) &&
-           time_of_few_rows(plan) < SECTOR * sectors_of(plan) + SUM * size;
+           time_of_few_rows(plan) < time_of_v5(call, plan);
 }
 
 /* v4, or one_element for rows of one element. */
@@ -332,13 +327,6 @@ static int
 sorted_for(const index_add_plan &plan)
 {
     return plan.inner == 1 ? ONE_ELEMENT : V4;
-}
-
-/* v5, or few_destinations where a table in shared memory pays, or few_rows. */
-static int
-wide_for(const gpo_call *call, bool sparse)
-{
-    return sparse ? FEW_ROWS : takes_few_destinations(call) ? FEW_DESTINATIONS : V5;
 }
 
 /*
@@ -368,7 +356,7 @@ tables_finish_alone(const gpo_call *call, const index_add_plan &plan)
            is_finished_alone(plan, t);
 }
 
-/* A variant, and its time in ps without its launches. */
+/* A variant, and its time in ps without LAUNCHES. */
 struct index_add_estimate {
     int variant;
     double time;
@@ -379,7 +367,7 @@ struct index_add_estimate {
  * into 18, skewed, 164, 8,423,775 of 12 into 128 407; 16,777,216 of 4 into 8,192 361, and
  * 1,644 where 15 % have one destination (v4 3,015): the rows of an SM wait for each other.
  */
-constexpr double STARTS_TABLES = 12e6, OF_TABLES = 5, HOT_TABLE_ROW = 65e3;
+constexpr double STARTS_TABLES = 14e6, OF_TABLES = 5, HOT_TABLE_ROW = 65e3;
 
 static double
 time_of_tables(const gpo_call *call, const index_add_plan &plan)
@@ -409,9 +397,10 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
     const double to_memory =
         (line > 0 ? line : 0) +
         (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
-    const double wide = !sparse && takes_few_destinations(call)
-                            ? time_of_tables(call, plan)
-                            : to_memory;
+    const bool has_tables = !sparse && takes_few_destinations(call);
+    const double tables = has_tables ? time_of_tables(call, plan) - LAUNCHES : 0;
+    const bool takes_tables = has_tables && (!is_counted || tables < to_memory);
+    const double wide = takes_tables ? tables : to_memory;
     const double joined = time_of_joined_sums(call, plan);
     const double sorted = time_of_v4(call, plan);
     const bool joins = is_counted && takes_joined_sums(call) &&
@@ -420,7 +409,7 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
         return {JOINED_SUMS, joined};
     }
     if (plan.length > INT64_C(1) << 32 || wide <= sorted) {
-        return {wide_for(call, sparse), wide};
+        return {sparse ? FEW_ROWS : takes_tables ? FEW_DESTINATIONS : V5, wide};
     }
     return {sorted_for(plan), sorted};
 }
@@ -467,8 +456,10 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
         plan.inner >= TABLE_LANES &&
         time_of_v4(call, plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
     const bool fits = plan.inner * plan.length * 8 <= gpo_shared_room(call);
-    if (!sorts && (tables_finish_alone(call, plan) || (is_hot && fits))) {
-        const gpo_variant *const wide = &variants[wide_for(call, false)];
+    const bool fills = is_hot && fits && index_add_most(call) == 0;
+    if (!sorts && (tables_finish_alone(call, plan) || fills)) {
+        const bool tables = takes_few_destinations(call);
+        const gpo_variant *const wide = &variants[tables ? FEW_DESTINATIONS : V5];
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
                 wide->name);
         return wide;

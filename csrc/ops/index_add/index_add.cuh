@@ -199,8 +199,10 @@ load_values(const T *p)
         const uint4 bits = load_streamed(reinterpret_cast<const uint4 *>(p));
         memcpy(out.v, &bits, 16);
     }
+    else if constexpr (V > 1) {
+        out = *reinterpret_cast<const values<T, V> *>(p);
+    }
     else {
-        static_assert(V == 1, "16 bytes or one element");
         out.v[0] = *p;
     }
     return out;
@@ -237,6 +239,9 @@ atomic_add_values(T *base, int64_t i, int64_t n, const values<T, V> &v)
     else if constexpr (V == 4 && is_same<T, float>) {
         atomicAdd(reinterpret_cast<float4 *>(base + i),
                   make_float4(v.v[0], v.v[1], v.v[2], v.v[3]));
+    }
+    else if constexpr (V == 2 && is_same<T, float>) {
+        atomicAdd(reinterpret_cast<float2 *>(base + i), make_float2(v.v[0], v.v[1]));
     }
 #endif
     else {

@@ -149,10 +149,11 @@ look_pays(const gpo_call *call)
     const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
     const bool half = plan.dtype == GPO_F16 || plan.dtype == GPO_BF16;
     const bool is_float = half || plan.dtype == GPO_F32 || plan.dtype == GPO_F64;
+    const bool is_hot = plan.count >= MANY_ROWS * plan.length;
     return !plan.is_deterministic && plan.count > 0 && plan.count <= MOST_LOOKED_AT &&
            (half || (is_float && index_add_fits_own_places(plan)) ||
             (plan.count > INDEX_ADD_FEW_ROWS &&
-             (plan.dtype == GPO_F32 || row >= WARP_WIDE ||
+             (plan.dtype == GPO_F32 || row >= WARP_WIDE || is_hot ||
               plan.count >= MANY_DOUBLES)));
 }
 

@@ -4,15 +4,15 @@
  */
 #include "separate_sums.cuh"
 
-template <typename Sum>
-__global__ void
-__launch_bounds__(BLOCK) index_add_clear(Sum *sums, int64_t n)
+/* packs: of 16 bytes, which hold all sums. */
+static __global__ void
+__launch_bounds__(BLOCK) index_add_clear(uint4 *sums, int64_t packs)
 {
     let_next_start();
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < packs;
          i += step) {
-        sums[i] = 0;
+        sums[i] = make_uint4(0, 0, 0, 0);
     }
 }
 
@@ -37,12 +37,12 @@ __launch_bounds__(BLOCK) index_add_round(const T *x, const Sum *sums, T *out, in
     }
 }
 
-template <typename Sum>
 gpo_status
-index_add_clear_sums(gpo_call *call, index_add_range range, Sum *sums)
+index_add_clear_sums(gpo_call *call, void *sums, int64_t bytes)
 {
-    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_clear<Sum>), sums,
-                      range.n);
+    const int64_t packs = ceil_div(bytes, 16);
+    return GPO_LAUNCH(call, grid_for(packs), BLOCK, 0, index_add_clear,
+                      static_cast<uint4 *>(sums), packs);
 }
 
 template <typename T, typename Sum>
@@ -54,9 +54,6 @@ index_add_round_sums(gpo_call *call, const index_add_view<T> &a, index_add_range
                       (index_add_round<T, Sum>), a.base + range.begin, sums,
                       a.out + range.begin, range.n, a.verdict);
 }
-
-template gpo_status index_add_clear_sums<float>(gpo_call *, index_add_range, float *);
-template gpo_status index_add_clear_sums<double>(gpo_call *, index_add_range, double *);
 
 #define INSTANTIATE(T, Sum)                           \
     template gpo_status index_add_round_sums<T, Sum>( \

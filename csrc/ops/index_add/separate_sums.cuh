@@ -49,9 +49,8 @@ index_add_ranges(const gpo_call *call, int64_t sum_bytes = sizeof(double))
     return bytes <= most ? 1 : ceil_div(bytes, most);
 }
 
-/* sums[0..range.n) = 0. */
-template <typename Sum>
-gpo_status index_add_clear_sums(gpo_call *call, index_add_range range, Sum *sums);
+/* `bytes` of scratch memory, and up to 16 in all, become 0. */
+gpo_status index_add_clear_sums(gpo_call *call, void *sums, int64_t bytes);
 
 /*
  * out = x + sums in a range, rounded once; where the sum is 0, x keeps its bits.
@@ -79,7 +78,7 @@ index_add_in_ranges(gpo_call *call, const index_add_view<T> &a, const Add &add)
     for (int64_t begin = 0; begin < size && !status; begin += each) {
         const index_add_range range = {begin,
                                        begin + each < size ? each : size - begin};
-        status = index_add_clear_sums(call, range, sums);
+        status = index_add_clear_sums(call, sums, each * sizeof(Sum));
         if (!status) {
             status = add(range, sums);
         }

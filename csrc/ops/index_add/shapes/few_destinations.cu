@@ -261,11 +261,12 @@ struct index_add_tables : index_add_wide_atomics {
         }
         const index_add_range all = {0, a.outer * a.length * a.inner};
         void *memory = nullptr;
-        gpo_status status = gpo_scratch(call, all.n * sizeof(double), &memory);
+        const int64_t bytes_of_sums = ceil_div(all.n, 2) * 16;
+        gpo_status status = gpo_scratch(call, bytes_of_sums, &memory);
         const index_add_block_sums to = {static_cast<double *>(memory), nullptr,
                                          nullptr, 0};
         if (!status) {
-            status = index_add_clear_sums(call, all, to.sums);
+            status = index_add_clear_sums(call, memory, bytes_of_sums);
         }
         if (!status && are_pairs) {
             gpo_allow_shared(index_add_pair_tables_kernel<T>, bytes);

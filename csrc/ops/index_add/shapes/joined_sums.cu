@@ -15,7 +15,7 @@
 static constexpr int JOINED_IN_FLIGHT = 4; /* packs of a thread */
 static constexpr unsigned NOWHERE = ~0u;
 
-/* sums[at..at + V) += the terms of v. */
+/* sums[at..at + V) += the terms of v, 16 bytes in one atomic, or 8. */
 template <typename T, typename Sum, int V>
 static __device__ __forceinline__ void
 add_terms(Sum *sums, int64_t at, int64_t n, const values<T, V> &v,
@@ -25,15 +25,16 @@ add_terms(Sum *sums, int64_t at, int64_t n, const values<T, V> &v,
         atomic_add(sums + at, index_add_term<Sum>(v.v[0], a));
     }
     else {
-        constexpr int FOUR = 16 / sizeof(Sum);
+        constexpr int AT_ONCE =
+            V < static_cast<int>(16 / sizeof(Sum)) ? V : 16 / sizeof(Sum);
 #pragma unroll
-        for (int c = 0; c < V; c += FOUR) {
-            values<Sum, FOUR> term;
+        for (int c = 0; c < V; c += AT_ONCE) {
+            values<Sum, AT_ONCE> term;
 #pragma unroll
-            for (int d = 0; d < FOUR; d++) {
+            for (int d = 0; d < AT_ONCE; d++) {
                 term.v[d] = index_add_term<Sum>(v.v[c + d], a);
             }
-            atomic_add_values<Sum, FOUR>(sums, at + c, n, term);
+            atomic_add_values<Sum, AT_ONCE>(sums, at + c, n, term);
         }
     }
 }
@@ -47,6 +48,9 @@ __launch_bounds__(BLOCK)
 {
     let_next_start();
     const int64_t n = a.outer * a.count * across.by;
+    const bool is_narrow =
+        n < INT32_MAX - BLOCK * JOINED_IN_FLIGHT; /* for all threads */
+    const bool has_slices = a.outer > 1;
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * JOINED_IN_FLIGHT);
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * (BLOCK * JOINED_IN_FLIGHT);
          begin < n; begin += step) { /* whole warps: lanes join */
@@ -56,18 +60,19 @@ __launch_bounds__(BLOCK)
 #pragma unroll
         for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
             const int64_t i = begin + j * BLOCK + threadIdx.x;
-            row[j] = across.of(i);
+            row[j] = is_narrow ? across.narrow(static_cast<int>(i)) : across.of(i);
             at[j] = i - row[j] * across.by; /* the pack of the row */
+            const int64_t o = has_slices ? a.counts.of(row[j]) : 0;
             if (i < n) {
-                entry[j] = entry_of(a.index, row[j] - a.counts.of(row[j]) * a.count);
+                entry[j] = entry_of(a.index, row[j] - o * a.count);
             }
         }
         wait_for_before();
         const T *from[JOINED_IN_FLIGHT];
 #pragma unroll
         for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
-            const int64_t o = a.counts.of(row[j]), s = row[j] - o * a.count;
-            const int64_t c = at[j] * V;
+            const int64_t o = has_slices ? a.counts.of(row[j]) : 0;
+            const int64_t s = row[j] - o * a.count, c = at[j] * V;
             const bool is_row = begin + j * BLOCK + threadIdx.x < n;
             const int64_t k = is_row ? place_of_entry(a.index, entry[j], s) : -1;
             const int64_t to = (o * a.length + k) * a.inner + c - range.begin;
@@ -115,6 +120,13 @@ struct index_add_joins : index_add_wide_atomics {
                               BLOCK, 0,
                               (index_add_joined_sums_kernel<T, Sum, V, false>), a,
                               range, sums, divider_of(a.inner / V));
+        }
+        constexpr int PAIR = V > 1 ? 2 : 1;
+        if (PAIR > 1 && index_add_is_paired(a)) {
+            return GPO_FOLLOW(call, true,
+                              grid_for(ceil_div(n / PAIR, JOINED_IN_FLIGHT)), BLOCK, 0,
+                              (index_add_joined_sums_kernel<T, Sum, PAIR, false>), a,
+                              range, sums, divider_of(a.inner / PAIR));
         }
         return GPO_FOLLOW(call, true, grid, BLOCK, 0,
                           (index_add_joined_sums_kernel<T, Sum, 1, false>), a, range,
