@@ -59,7 +59,7 @@ edges_of(const T *p, int64_t cols)
     return {head, packs, head + packs * SIZE};
 }
 
-/* Folds such rows: the elements of both edges, then a pack of each row at a time. */
+/* Folds such rows: an element of the edges and a pack of each row at a time. */
 template <typename Op>
 __device__ __forceinline__ void
 fold_with_edges(const Op &op, typename Op::Fold (&fold)[ROWS_AT_ONCE],
@@ -74,34 +74,25 @@ fold_with_edges(const Op &op, typename Op::Fold (&fold)[ROWS_AT_ONCE],
         row[r] = edges_of(p[r], cols);
     }
 #pragma unroll 1
-    for (int i = lane; i < 2 * SIZE - 2; i += lanes) {
-        T loaded[ROWS_AT_ONCE];
+    for (int64_t i = lane; i < 2 * SIZE - 2 || i * SIZE < cols; i += lanes) {
+        T beside[ROWS_AT_ONCE];
+        pack<T> loaded[ROWS_AT_ONCE];
         int64_t at[ROWS_AT_ONCE];
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
             at[r] = i < row[r].head ? i : row[r].rest + i - row[r].head;
             if (at[r] < cols) {
-                loaded[r] = p[r][at[r]];
+                beside[r] = p[r][at[r]];
             }
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            if (at[r] < cols) {
-                fold[r].add(Op::widen(op.lift(loaded[r], at[r])));
-            }
-        }
-    }
-#pragma unroll 1
-    for (int64_t i = lane; i * SIZE < cols; i += lanes) {
-        pack<T> loaded[ROWS_AT_ONCE];
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
             if (i < row[r].packs) {
                 loaded[r] = load_pack(p[r] + row[r].head + i * SIZE, policy);
             }
         }
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            if (at[r] < cols) {
+                fold[r].add(Op::widen(op.lift(beside[r], at[r])));
+            }
             if (i < row[r].packs) {
                 const int64_t k = row[r].head + i * SIZE;
                 fold[r].add(Op::widen(combine_pack<Op, SIZE>(op, loaded[r].v, k)));
