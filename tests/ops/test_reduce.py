@@ -1043,7 +1043,8 @@ def test_narrow_columns_with_gaps(case: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", ["bool", "uint8", "int8", "int16", "float16", "bfloat16", "float64"]
+    "dtype",
+    ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32", "float64"],
 )
 @pytest.mark.parametrize("shape", [(2,), (3, 31), (2, 4100), (1, 70000), (3, 5, 1501), (2, 17)])
 def test_rows_of_every_second_element(shape: tuple[int, ...], dtype: str) -> None:

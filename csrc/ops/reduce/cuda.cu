@@ -97,10 +97,10 @@ reduce_columns_or_memory(gpo_call *call)
 }
 
 static bool
-are_bytes_or_halves(const gpo_call *call)
+has_stepped_packs(const gpo_call *call)
 {
-    const gpo_dtype dtype = call->in[0].dtype;
-    return gpo_dtypes[dtype].bytes == 1 || dtype == GPO_F16 || dtype == GPO_BF16;
+    const auto &dtype = gpo_dtypes[call->in[0].dtype];
+    return has_stepped_packs(dtype.bytes, dtype.kind == 'f');
 }
 
 static bool
@@ -297,7 +297,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
-    if (are_bytes_or_halves(call) && are_stepped(plan) && !are_columns(plan) &&
+    if (has_stepped_packs(call) && are_stepped(plan) && !are_columns(plan) &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
         GPO_SAY(why, "stepped_rows: rows of %lld elements, every second one of memory",
                 static_cast<long long>(plan.cols));

@@ -6,7 +6,6 @@
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
  * Order: the fold, the kernel, the launch.
  */
-#include "../../device/total.cuh"
 #include "memory_order.cuh"
 #include "packs.cuh"
 
@@ -80,10 +79,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
     if (blockIdx.x == 0 && rest < n) {
         note(op, best, x[rest], axes, rest);
     }
-    typename Op::Part total = Op::widen(best);
-    if (combine_blocks<Op, BLOCK>(&total, parts)) {
-        op.store(to, 0, total, n);
-    }
+    store_row<Op, BLOCK>(op, Op::widen(best), parts, 0, to, n);
 }
 
 /* ---- the launch ---- */

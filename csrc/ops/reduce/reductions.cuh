@@ -150,8 +150,8 @@ struct reduce_total {
         }
     }
 
-    __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
-                                          int64_t cols) const
+    __device__ void store(const reduce_result &to, int64_t row, Part p,
+                          int64_t cols) const
     {
         if (to.initial.given) {
             p = combine(p, initial_part(to.initial));
@@ -192,8 +192,7 @@ struct reduce_total {
     }
 
     /* An integer total wraps to the width of the result; a bool is total != 0. */
-    static __device__ __forceinline__ void store_whole(const reduce_result &to,
-                                                       int64_t row, uint64_t p)
+    static __device__ void store_whole(const reduce_result &to, int64_t row, uint64_t p)
     {
         switch (to.dtype) {
             case GPO_BOOL:
@@ -315,8 +314,7 @@ struct reduce_extreme {
         return beats(b, a) ? b : a;
     }
 
-    __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
-                                          int64_t) const
+    __device__ void store(const reduce_result &to, int64_t row, Part p, int64_t) const
     {
         if (to.initial.given) {
             p = combine(p, initial_part(to.initial));
@@ -379,8 +377,7 @@ struct reduce_arg {
         return beats(b.key, a.key) || tie ? b : a;
     }
 
-    __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
-                                          int64_t) const
+    __device__ void store(const reduce_result &to, int64_t row, Part p, int64_t) const
     {
         put(to, row, p.index);
     }
@@ -432,8 +429,7 @@ struct reduce_any {
         return a | b;
     }
 
-    __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
-                                          int64_t) const
+    __device__ void store(const reduce_result &to, int64_t row, Part p, int64_t) const
     {
         put<uint8_t>(to, row, (p != 0) != all);
     }

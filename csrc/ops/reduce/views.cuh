@@ -7,6 +7,7 @@
 #define GPO_REDUCE_VIEWS_CUH
 
 #include "../../device/divide.cuh"
+#include "../../device/total.cuh"
 #include "rows.cuh"
 
 /* ---- x with few axes ---- */
@@ -43,6 +44,14 @@ are_runs(const reduce_plan &plan)
 {
     const reduce_axes &reduced = plan.reduced;
     return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
+}
+
+/* Elements that stepped_rows.cu has kernels for: of wider ones, and of 16-bit integers,
+   which are rare, columns load one by one. */
+constexpr bool
+has_stepped_packs(int64_t bytes, bool is_float)
+{
+    return bytes == 1 || bytes == 4 || (bytes == 2 && is_float);
 }
 
 /* Whether the elements of a row, or of its runs, are two apart, for stepped_rows.cu. */
@@ -211,7 +220,7 @@ few_beside_of(const reduce_plan &plan, const reduce_axes &kept, int bytes)
 }
 
 /* The offset of element number i of these axes from the first, for these strides. */
-__device__ __forceinline__ int64_t
+__device__ inline int64_t
 offset_of(const few_axes &axes, const int64_t (&strides)[FEW_AXES], int64_t i)
 {
     int64_t offset = 0;
@@ -225,7 +234,7 @@ offset_of(const few_axes &axes, const int64_t (&strides)[FEW_AXES], int64_t i)
 }
 
 /* The same for their own strides: elements from the first. */
-__device__ __forceinline__ int64_t
+__device__ inline int64_t
 offset_of(const few_axes &axes, int64_t i)
 {
     return offset_of(axes, axes.strides, i);
@@ -290,6 +299,37 @@ blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most,
     int64_t blocks = room / n < most ? room / n : most;
     blocks = blocks < fits ? blocks : fits;
     return blocks > 1 ? blocks : 1;
+}
+
+/* Stores the result of a row, of which each thread of its blocks (b, row) has a part. */
+template <typename Op, int THREADS>
+__device__ __forceinline__ void
+store_row(const Op &op, typename Op::Part part, block_parts<typename Op::Part> parts,
+          int64_t row, const reduce_result &to, int64_t cols)
+{
+    if (gridDim.x > 1) {
+        parts.part += row * gridDim.x;
+        parts.ticket += row;
+    }
+    if (combine_blocks<Op, THREADS>(&part, parts)) {
+        op.store(to, row, part, cols);
+    }
+}
+
+/* Calls launch(grid, x, parts) for all rows of x, with at most `most` blocks for each. */
+template <typename Op, typename Launch>
+gpo_status
+launch_rows(gpo_call *call, reduce_view<typename Op::T> x, int64_t most, Launch launch)
+{
+    using Part = typename Op::Part;
+    const int64_t blocks = blocks_per(call, x.rows, sizeof(Part), most);
+    block_parts<Part> parts;
+    gpo_status status = parts_for(call, blocks, &parts);
+    for (; !status && x.first < x.rows; x.first += MAX_GRID_YZ) {
+        const dim3 grid(blocks, grid_extent(x.rows - x.first, MAX_GRID_YZ));
+        status = launch(grid, x, parts);
+    }
+    return status;
 }
 
 /* ---- in other translation units: v8 and v9, and the shape kernels (shapes/) ---- */

@@ -100,9 +100,6 @@ __launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
     reduce_v9_one_launch(Op op, reduce_view<typename Op::T> x, reduce_runs runs,
                          block_parts<typename Op::Part> parts, reduce_result to)
 {
-    using Part = typename Op::Part;
-    GPO_SHARED(Part, slots, [ROW_BLOCK / WARP]);
-    GPO_SHARED(bool, last, [1]);
     const int64_t row = x.first + blockIdx.y;
     const typename Op::T *p = x.x + offset_of(x.kept, row);
     const uint64_t policy = l2_policy(x.keep_l2);
@@ -114,24 +111,7 @@ __launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
         fold_tile(op, fold, p + offset_of(x.reduced, run), run * runs.length,
                   runs.length, tile - run * runs.tiles.by, policy);
     }
-    Part total = block_combine<Op, ROW_BLOCK>(fold.value(), slots);
-    if (gridDim.x > 1) {
-        Part *row_parts = parts.part + row * gridDim.x;
-        if (threadIdx.x == 0) {
-            row_parts[blockIdx.x] = total;
-        }
-        if (!is_last_block(&parts.ticket[row], gridDim.x, last)) {
-            return;
-        }
-        typename Op::Fold all;
-        for (unsigned b = threadIdx.x; b < gridDim.x; b += ROW_BLOCK) {
-            all.add(row_parts[b]);
-        }
-        total = block_combine<Op, ROW_BLOCK>(all.value(), slots);
-    }
-    if (threadIdx.x == 0) {
-        op.store(to, row, total, x.cols);
-    }
+    store_row<Op, ROW_BLOCK>(op, fold.value(), parts, row, to, x.cols);
 }
 
 /* The runs of a row, in tiles of `tile` elements. */
@@ -165,17 +145,12 @@ struct reduce_v9_launcher {
         x.reduced.ndim -= x.reduced.ndim > 0; /* the axes from run to run */
         const reduce_runs runs = runs_of(plan, TILE);
         const int64_t tiles = tiles_to_share(runs, TILE);
-        const int64_t blocks =
-            blocks_per(call, plan.rows, sizeof(Part), tiles > TILES_ALONE ? tiles : 1);
-        block_parts<Part> parts;
-        gpo_status status = parts_for(call, blocks, &parts);
-        for (; !status && x.first < plan.rows; x.first += MAX_GRID_YZ) {
-            const int64_t left = plan.rows - x.first;
-            const dim3 grid(blocks, grid_extent(left, MAX_GRID_YZ));
-            status = GPO_LAUNCH(call, grid, ROW_BLOCK, 0, (reduce_v9_one_launch<Op>),
-                                op, x, runs, parts, result_of(call));
-        }
-        return status;
+        return launch_rows<Op>(
+            call, x, tiles > TILES_ALONE ? tiles : 1,
+            [&](dim3 grid, const reduce_view<T> &part, block_parts<Part> parts) {
+                return GPO_LAUNCH(call, grid, ROW_BLOCK, 0, (reduce_v9_one_launch<Op>),
+                                  op, part, runs, parts, result_of(call));
+            });
     }
 };
 

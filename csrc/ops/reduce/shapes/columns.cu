@@ -217,7 +217,7 @@ struct far_walk {
 
 /* How a thread loads its columns. */
 enum column_loads {
-    ALIGNED, /* one element, or an aligned pack */
+    PLAIN,   /* one element, or an aligned pack */
     DEEP,    /* twice as many aligned packs in flight, of float64 */
     SHIFTED, /* a pack that begins anywhere */
 };
@@ -262,7 +262,7 @@ constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
 /* Loads of a thread in flight; of packs of 8 more, as an SM has three blocks of them. */
 template <typename Op, int VEC, column_loads LOADS>
 constexpr int loads_in_flight = VEC == 1 || LOADS == DEEP ? 2 * TILE_ITEMS
-                                : VEC == 8 && LOADS == ALIGNED &&
+                                : VEC == 8 && LOADS == PLAIN &&
                                         sizeof(typename Op::Fold) <= 8
                                     ? TILE_ITEMS * 3 / 2
                                     : TILE_ITEMS;
@@ -336,7 +336,7 @@ fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T 
     }
     constexpr int MOST = loads_of_parts<VEC, typename Op::Part>;
     constexpr int REST = sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4)
-                                                   : loads_in_flight<Op, VEC, ALIGNED>;
+                                                   : loads_in_flight<Op, VEC, PLAIN>;
 #pragma unroll 1
     for (; k < cols; k += REST * step) {
 #pragma unroll
@@ -355,6 +355,31 @@ fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T 
             }
         }
     }
+}
+
+/* The same, along the walk that the axes allow, by the loads that the span asks for. */
+template <column_loads LOADS, typename Op, int VEC>
+__device__ __forceinline__ void
+fold_along(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T *p,
+           const few_axes &reduced, const span_of<typename Op::T> &span, int64_t k,
+           int64_t step, int64_t cols, uint64_t policy)
+{
+    if constexpr (VEC > 1 && HAS_SHIFTS<typename Op::T>) {
+        if (span.shifted) {
+            fold_columns<SHIFTED>(op, fold, p, near_walk(reduced, k, step), k, step,
+                                  cols, policy);
+            return;
+        }
+    }
+    if constexpr (LOADS != DEEP) {
+        if (!are_near(reduced)) {
+            fold_columns<LOADS>(op, fold, p, far_walk(reduced, k, step), k, step, cols,
+                                policy);
+            return;
+        }
+    }
+    fold_columns<LOADS>(op, fold, p, near_walk(reduced, k, step), k, step, cols,
+                        policy);
 }
 
 /* The parts of VEC columns from blocks b, b + height, ..., `rows` parts apart. */
@@ -432,26 +457,7 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, LOADS>()))
         cols -= inside && ends_behind(x, span, row, span.shifted ? 2 * VEC : VEC);
     }
     typename Op::Fold fold[VEC];
-    const auto fold_near = [&](auto loads) {
-        fold_columns<decltype(loads)::value>(
-            op, fold, p, near_walk(x.reduced, begin, step), begin, step, cols, policy);
-    };
-    bool is_folded = false;
-    if constexpr (SPANS && HAS_SHIFTS<T>) {
-        is_folded = span.shifted;
-        if (is_folded) {
-            fold_near(std::integral_constant<column_loads, SHIFTED>());
-        }
-    }
-    if (!is_folded && (LOADS == DEEP || are_near(x.reduced))) {
-        fold_near(std::integral_constant<column_loads, LOADS>());
-    }
-    else if constexpr (LOADS != DEEP) {
-        if (!is_folded) {
-            fold_columns<LOADS>(op, fold, p, far_walk(x.reduced, begin, step), begin,
-                                step, cols, policy);
-        }
-    }
+    fold_along<LOADS>(op, fold, p, x.reduced, span, begin, step, cols, policy);
     if constexpr (SPANS) {
         if (begin == 0 && inside && cols < x.cols) {
             const T *const rest = p + offset_of(x.reduced, x.cols - 1);
@@ -643,10 +649,9 @@ struct reduce_columns_launcher {
         x.kept = few_axes_of(kept);
         const int vec = packed ? SIZE : 1;
         const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
-        const column_grid g =
-            column_grid_of(call, x.rows, ceil_div(width, vec), vec, sizeof(Part),
-                           packed ? column_blocks<Op, SIZE, ALIGNED>()
-                                  : column_blocks<Op, 1, ALIGNED>());
+        const column_grid g = column_grid_of(
+            call, x.rows, ceil_div(width, vec), vec, sizeof(Part),
+            packed ? column_blocks<Op, SIZE, PLAIN>() : column_blocks<Op, 1, PLAIN>());
         const size_t shared_bytes =
             g.lanes < BLOCK ? BLOCK / 2 * vec * sizeof(Part) : 0;
         const reduce_result to = result_of(call);
@@ -663,10 +668,10 @@ struct reduce_columns_launcher {
                 }
             }
             status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, SIZE, ALIGNED>), op,
+                                         (reduce_columns_kernel<Op, SIZE, PLAIN>), op,
                                          x, places, span, g.lanes, g.used, parts, to)
                             : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, 1, ALIGNED>), op, x,
+                                         (reduce_columns_kernel<Op, 1, PLAIN>), op, x,
                                          places, span, g.lanes, g.used, parts, to);
         }
         return status;

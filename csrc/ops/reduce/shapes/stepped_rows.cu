@@ -1,7 +1,7 @@
 /*
- * stepped_rows.cu  Rows of bytes or halves, every second one of memory: loads of
- * 16 bytes, of which half is used.  Loads of one element bring the same sectors with
- * eight times the instructions, and a warp of them has few bytes on their way.
+ * stepped_rows.cu  Rows of elements of up to 4 bytes, every second one of memory: loads
+ * of 16 bytes, of which half is used.  Loads of one element bring the same sectors with
+ * two to eight times the instructions, and a warp of them has few bytes on their way.
  * Cost:  reads 2 n * sizeof(T) bytes once; 64 bytes in flight per thread.
  */
 #include "../views.cuh"
@@ -25,10 +25,11 @@ struct used_elements {
         Bits used[SIZE];
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
-            const int at =
-                i * 2 * static_cast<int>(sizeof(T)); /* bytes, if the first */
-            const unsigned word = words[at / 4] >> (at % 4 * 8);
-            used[i] = static_cast<Bits>(from_second ? word >> (8 * sizeof(T)) : word);
+            constexpr int BITS = 8 * sizeof(T);
+            const int first = i * 2 * BITS,
+                      second = first + BITS; /* bits before them */
+            used[i] = static_cast<Bits>(from_second ? words[second / 32] >> second % 32
+                                                    : words[first / 32] >> first % 32);
         }
         memcpy(static_cast<void *>(v), used, sizeof v);
     }
@@ -89,9 +90,6 @@ __launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
     reduce_stepped_rows_kernel(Op op, reduce_view<typename Op::T> x, stepped_runs runs,
                                block_parts<typename Op::Part> parts, reduce_result to)
 {
-    using Part = typename Op::Part;
-    GPO_SHARED(Part, slots, [BLOCK / WARP]);
-    GPO_SHARED(bool, last, [1]);
     const int64_t row = x.first + blockIdx.y;
     const typename Op::T *const p = x.x + offset_of(x.kept, row);
     const uint64_t policy = l2_policy(x.keep_l2);
@@ -103,24 +101,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
         fold_stepped(op, fold, p + offset_of(x.reduced, run), run * runs.length,
                      runs.length, tile - run * runs.tiles.by, policy);
     }
-    Part total = block_combine<Op, BLOCK>(fold.value(), slots);
-    if (gridDim.x > 1) {
-        Part *const row_parts = parts.part + row * gridDim.x;
-        if (threadIdx.x == 0) {
-            row_parts[blockIdx.x] = total;
-        }
-        if (!is_last_block(&parts.ticket[row], gridDim.x, last)) {
-            return;
-        }
-        typename Op::Fold all;
-        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
-            all.add(row_parts[b]);
-        }
-        total = block_combine<Op, BLOCK>(all.value(), slots);
-    }
-    if (threadIdx.x == 0) {
-        op.store(to, row, total, x.cols);
-    }
+    store_row<Op, BLOCK>(op, fold.value(), parts, row, to, x.cols);
 }
 
 struct reduce_stepped_rows_launcher {
@@ -128,6 +109,7 @@ struct reduce_stepped_rows_launcher {
     static gpo_status run(gpo_call *call, const Op &op)
     {
         using T = typename Op::T;
+        using Part = typename Op::Part;
         constexpr int64_t TILE = BLOCK * TILE_ITEMS * pack<T>::SIZE;
         const reduce_plan &plan = *reduce_plan_of(call);
         reduce_view<T> x = view_of<T>(call);
@@ -135,18 +117,13 @@ struct reduce_stepped_rows_launcher {
         const int64_t length = plan.reduced.shape[plan.reduced.ndim - 1];
         const stepped_runs runs = {plan.cols / length, length,
                                    divider_of(ceil_div(2 * length, TILE))};
-        const int64_t blocks =
-            blocks_per(call, plan.rows, sizeof(typename Op::Part),
-                       runs.count * static_cast<int64_t>(runs.tiles.by));
-        block_parts<typename Op::Part> parts;
-        gpo_status status = parts_for(call, blocks, &parts);
-        for (; !status && x.first < plan.rows; x.first += MAX_GRID_YZ) {
-            const int64_t left = plan.rows - x.first;
-            const dim3 grid(blocks, grid_extent(left, MAX_GRID_YZ));
-            status = GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_stepped_rows_kernel<Op>),
-                                op, x, runs, parts, result_of(call));
-        }
-        return status;
+        return launch_rows<Op>(
+            call, x, runs.count * static_cast<int64_t>(runs.tiles.by),
+            [&](dim3 grid, const reduce_view<T> &part, block_parts<Part> parts) {
+                return GPO_LAUNCH(call, grid, BLOCK, 0,
+                                  (reduce_stepped_rows_kernel<Op>), op, part, runs,
+                                  parts, result_of(call));
+            });
     }
 };
 
@@ -155,7 +132,7 @@ template <typename T>
 gpo_status
 reduce_stepped_rows(gpo_call *call)
 {
-    if constexpr (sizeof(T) == 1 || (sizeof(T) == 2 && IS_FLOAT<T>)) {
+    if constexpr (has_stepped_packs(sizeof(T), IS_FLOAT<T>)) {
         if (are_stepped(*reduce_plan_of(call))) {
             return reduce_with<reduce_stepped_rows_launcher, T>(call);
         }
