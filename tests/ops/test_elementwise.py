@@ -592,7 +592,7 @@ def test_order_of_every_pair_of_halves(backend: str, variant: str) -> None:
 
 # ---- any_strides: packs of results, in any rows ----
 
-NARROW = ("bool", "int8", "uint16", "float16", "bfloat16", "int32", "float32")
+PACKED = ("bool", "int8", "uint16", "float16", "bfloat16", "int32", "float32", "float64")
 
 any_strides = pytest.mark.parametrize(
     "backend",
@@ -620,7 +620,7 @@ def numbered(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
 
 
 @any_strides
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", PACKED)
 def test_any_strides_of_one_axis(backend: str, dtype: str, checked: None) -> None:
     """Steps of 1 and 2 from every offset to a pack, up to the last element of the array."""
     where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
@@ -635,7 +635,7 @@ def test_any_strides_of_one_axis(backend: str, dtype: str, checked: None) -> Non
 
 
 @any_strides
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", PACKED)
 def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
     """Packs in one row and across rows of 1 to 40; what repeats, steps, turns, runs back."""
     where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
@@ -652,23 +652,29 @@ def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_any_strides_is_for_many_transposed_operands() -> None:
     """A block has whole sectors of each column; few results are v0's."""
-    for rows, columns, variant in (
-        (140_000, 4, "any_strides"),
-        (20_000, 4, "v0"),
-        (20_000, 128, "any_strides"),
-        (20_000, 129, "any_strides"),  # tiles of rows that share lines
-        (4_000, 129, "v0"),
+    for dtype, shape, variant in (
+        ("float32", (140_000, 4), "any_strides"),
+        ("float32", (20_000, 4), "v0"),
+        ("float32", (20_000, 128), "any_strides"),
+        ("float32", (20_000, 129), "any_strides"),  # tiles of rows that share lines
+        ("float32", (4_000, 129), "v0"),
+        ("float32", (500, 40, 130), "any_strides"),  # rows that share lines lie apart
+        ("float64", (20_000, 129), "any_strides"),
+        ("float64", (140_000, 4), "v0"),
+        ("complex64", (20_000, 129), "v0"),
     ):
-        x = np.zeros((rows, columns), np.float32)
-        turned = np.zeros((columns, rows), np.float32).T
+        x = np.zeros(shape, dtype)
+        turned = np.zeros(shape[::-1], dtype).T
         row = gpuopt.explain("add", x, turned, backend="sim")[0]
-        assert row["variant"] == variant, (rows, columns)
+        assert row["variant"] == variant, (dtype, shape)
 
 
 @any_strides
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", PACKED)
 @pytest.mark.parametrize(
-    "shape", [(70, 300), (8, 2, 1001), (33, 129), (5, 7, 3, 261), (200, 135)]
+    "shape",
+    [(70, 300), (8, 2, 1001), (33, 129), (5, 7, 3, 261), (200, 135)]
+    + [(70, 9, 140), (33, 2, 70), (5, 40, 3, 130)],  # rows that share lines lie apart
 )
 def test_any_strides_turns_tiles(
     backend: str, dtype: str, shape: tuple[int, ...], checked: None

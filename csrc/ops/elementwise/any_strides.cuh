@@ -53,41 +53,57 @@ elementwise_has_offsets(const elementwise_plan &plan)
     return plan.ndim <= FEW_AXES && elementwise_rows_at_once(plan) > 0;
 }
 
-/* Packs have 4 elements or more: 8 bytes take longer to move than to find. */
+/* Whether there is a kernel: for packs of 4 elements or more, and two operands of float64. */
 inline bool
 elementwise_has_strided_packs(const elementwise_plan &plan)
 {
-    return elementwise_pack(plan) >= STRIDED_PACK;
+    return elementwise_pack(plan) >= STRIDED_PACK ||
+           (plan.inputs == 2 && plan.type == GPO_F64);
 }
 
+/* Rows of the result whose elements are in one line of an operand: how many, 1 for none,
+   and how many rows they are apart. */
+struct elementwise_turn {
+    int rows;
+    int64_t apart;
+};
+
 /*
- * Rows of the result whose elements are in one line of an operand that is transposed,
- * that is, whose neighbours along a row are in sectors of their own; 1: in none.  Rows of
- * few elements are neighbours of themselves.
+ * The most rows that share a line of an operand that is transposed, that is, whose
+ * neighbours along a row are in sectors of their own.  Neighbouring rows of few elements
+ * share a line within a block.
  */
-inline int
-elementwise_turn(const elementwise_plan &plan)
+inline elementwise_turn
+elementwise_turn_of(const elementwise_plan &plan)
 {
     const int last = plan.ndim - 1;
-    int64_t most = 1;
-    for (int k = 0; k < plan.inputs && last > 0 && plan.shape[last] > NARROW; k++) {
+    elementwise_turn most = {1, 1};
+    for (int k = 0; k < plan.inputs && last > 0; k++) {
         const int64_t line = LINE_BYTES / plan.bytes[k], step = plan.strides[k][last];
-        int64_t rows = 1, left = line - 1;
-        const bool apart = (step < 0 ? -step : step) * plan.bytes[k] >= SECTOR_BYTES;
-        for (int d = last - 1; d >= 0 && apart; d--) {
+        int64_t rows = 1, left = line - 1, apart = 1;
+        const bool is_turned =
+            (step < 0 ? -step : step) * plan.bytes[k] >= SECTOR_BYTES;
+        for (int d = last - 1; d >= 0 && is_turned; d--) {
             const int64_t stride =
                 plan.strides[k][d] < 0 ? -plan.strides[k][d] : plan.strides[k][d];
             const int64_t fit = stride > 0 ? left / stride + 1 : line;
             const int64_t length = plan.shape[d];
+            if (rows == 1 && fit == 1) { /* the next axis may have nearer ones */
+                apart *= length;
+                continue;
+            }
             rows *= fit < length ? fit : length;
             if (fit < length) {
                 break;
             }
             left -= (length - 1) * stride;
         }
-        most = rows > most && rows <= line ? rows : most;
+        const int64_t narrow = apart > 1 ? line - 1 : NARROW;
+        if (plan.shape[last] > narrow && rows > most.rows && rows <= line) {
+            most = {static_cast<int>(rows), apart};
+        }
     }
-    return static_cast<int>(most);
+    return most;
 }
 
 gpo_status elementwise_any_strides(gpo_call *call);

@@ -84,8 +84,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
-    const bool has_tiles = plan.size >= MANY_NARROW && elementwise_turn(plan) > 1;
-    if (plan.size >= MANY_RESULTS && (has_tiles || !is_turned(plan)) &&
+    const bool has_tiles =
+        plan.size >= MANY_NARROW && elementwise_turn_of(plan).rows > 1;
+    const bool is_found = !is_turned(plan) && elementwise_pack(plan) >= STRIDED_PACK;
+    if (plan.size >= MANY_RESULTS && (has_tiles || is_found) &&
         elementwise_has_strided_packs(plan) && elementwise_has_offsets(plan)) {
         GPO_SAY(why,
                 has_tiles

@@ -18,7 +18,7 @@ template <typename T, int SIZE>
 struct gathered {
     using Word = word_of<T, SIZE>;
     static constexpr int BYTES = sizeof(Word), WORDS = BYTES / 4;
-    static_assert(sizeof(T) <= 4 && WORDS > 0, "a pack has whole words");
+    static_assert(sizeof(T) <= 8 && WORDS > 0, "a pack has whole words");
     unsigned w[2 * WORDS];
     bool dense = false, odd = false;
 
@@ -56,17 +56,22 @@ struct gathered {
             odd = false;
 #pragma unroll
             for (int j = 0; j < SIZE; j++) {
-                const unsigned bits =
+                const typename word<sizeof(T)>::type bits =
                     *reinterpret_cast<const typename word<sizeof(T)>::type *>(x +
                                                                               at[j]);
-                if constexpr (sizeof(T) == 4) {
+                if constexpr (sizeof(T) == 8) {
+                    w[4 * j] = bits.x;
+                    w[4 * j + 1] = bits.y;
+                }
+                else if constexpr (sizeof(T) == 4) {
                     w[2 * j] = bits;
                 }
                 else if constexpr (sizeof(T) == 2) {
                     w[j] = bits;
                 }
                 else {
-                    w[j / 2] = j % 2 ? w[j / 2] | bits << 16 : bits;
+                    w[j / 2] =
+                        j % 2 ? w[j / 2] | static_cast<unsigned>(bits) << 16 : bits;
                 }
             }
         }
@@ -78,8 +83,10 @@ struct gathered {
 #pragma unroll
         for (int r = 0; r < WORDS; r++) {
             unsigned every_second;
-            if constexpr (sizeof(T) == 4) {
-                every_second = odd ? w[2 * r + 1] : w[2 * r];
+            if constexpr (sizeof(T) >= 4) { /* in words of w, two elements or four */
+                constexpr int EACH = sizeof(T) / 4;
+                const int first = 2 * (r - r % EACH) + r % EACH;
+                every_second = odd ? w[first + EACH] : w[first];
             }
             else {
                 constexpr unsigned EVEN = sizeof(T) == 2 ? 0x5410 : 0x6420;

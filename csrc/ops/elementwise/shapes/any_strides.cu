@@ -7,7 +7,8 @@
  * elements together, by a multiplication per axis and element, in 31 bits: larger calls
  * take several launches.  Where an operand is transposed, the threads of a block have packs
  * below each other, of rows that share its lines.  Elements of 8 bytes and more are left to
- * v0's kernel: they take longer to move than to find.
+ * v0's kernel, as they take longer to move than to find, but for two operands of float64,
+ * of which one may be transposed.
  * Cost:  one store of 8 or 16 bytes per thread; reads each sector once from memory.
  */
 #include "../any_strides.cuh"
@@ -29,7 +30,9 @@ struct strided_axes {
     int ndim, n;
     unsigned held, dense; /* bit k: operand k is a scalar, lies as the result */
     int step[ELEMENTWISE_INPUTS], low[ELEMENTWISE_INPUTS], high[ELEMENTWISE_INPUTS];
-    unsigned rows, turn, across; /* rows, those of a tile; tiles across; turn 1: none */
+    unsigned rows, across; /* of all tiles; tiles side by side */
+    unsigned turn,
+        apart; /* rows of a tile, 1: no tiles; from one of them to the next */
     strided_axis axis[FEW_AXES];
 };
 
@@ -85,7 +88,9 @@ __device__ __forceinline__ unsigned
 turned_pack(const strided_axes &axes, unsigned i)
 {
     const unsigned tile = i / TURNED_PACKS / axes.turn, group = tile / axes.across;
-    const unsigned row = group * axes.turn + i / TURNED_PACKS % axes.turn;
+    const unsigned above = group / axes.apart;
+    const unsigned below = above * axes.turn + i / TURNED_PACKS % axes.turn;
+    const unsigned row = below * axes.apart + group - above * axes.apart;
     if (row >= axes.rows) {
         return UINT32_MAX;
     }
@@ -189,7 +194,9 @@ axes_of(const elementwise_plan &plan, int64_t rows)
     axes.n = static_cast<int>(last < 0 ? 1 : plan.size / plan.shape[0] * rows);
     axes.held = elementwise_scalars(plan);
     axes.rows = static_cast<unsigned>(last < 0 ? 1 : axes.n / plan.shape[last]);
-    axes.turn = static_cast<unsigned>(elementwise_turn(plan));
+    const elementwise_turn turn = elementwise_turn_of(plan);
+    axes.turn = static_cast<unsigned>(turn.rows);
+    axes.apart = static_cast<unsigned>(turn.apart);
     for (int d = 1; d <= last; d++) {
         const uint64_t length = static_cast<uint64_t>(plan.shape[d]);
         const int bits = floor_log2(plan.shape[d] - 1); /* length <= 2^(bits + 1) */
@@ -246,11 +253,13 @@ struct any_strides_launcher {
         strided_axes axes = all;
         int64_t threads = ceil_div(axes.n, SIZE);
         if (axes.turn > 1) { /* tiles as tall as each other */
-            const int64_t groups = ceil_div(axes.rows, axes.turn);
+            const int64_t near =
+                axes.rows / axes.apart; /* rows of one tile or another */
+            const int64_t groups = ceil_div(near, axes.turn);
             const int64_t packs = ceil_div(axes.n / axes.rows, SIZE);
-            axes.turn = static_cast<unsigned>(ceil_div(axes.rows, groups));
+            axes.turn = static_cast<unsigned>(ceil_div(near, groups));
             axes.across = static_cast<unsigned>(ceil_div(packs, TURNED_PACKS));
-            threads = groups * axes.across * axes.turn * TURNED_PACKS;
+            threads = groups * axes.apart * axes.across * axes.turn * TURNED_PACKS;
         }
         return GPO_LAUNCH(
             call, dim3(static_cast<unsigned>(ceil_div(threads, STRIDED_BLOCK))),
@@ -264,7 +273,9 @@ struct any_strides_launcher {
     template <typename F>
     static gpo_status run(gpo_call *call)
     {
-        if constexpr (pack_size<F>() >= STRIDED_PACK) {
+        constexpr bool DOUBLES = F::N == 2 && is_same<typename F::In0, double>::value &&
+                                 is_same<typename F::R, double>::value;
+        if constexpr (pack_size<F>() >= STRIDED_PACK || DOUBLES) {
             return in_launches(call, launch<F>);
         }
         else {
