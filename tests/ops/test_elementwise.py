@@ -660,7 +660,7 @@ def test_any_strides_is_for_many_transposed_operands() -> None:
         ("float32", (4_000, 129), "v0"),
         ("float32", (500, 40, 130), "any_strides"),  # rows that share lines lie apart
         ("float64", (20_000, 129), "any_strides"),
-        ("float64", (140_000, 4), "v0"),
+        ("float64", (140_000, 4), "any_strides"),
         ("complex64", (20_000, 129), "v0"),
     ):
         x = np.zeros(shape, dtype)
@@ -781,7 +781,7 @@ def test_any_strides_with_numbers(backend: str, dtype: str) -> None:
 
 
 def test_what_any_strides_takes() -> None:
-    """31 bits for offsets in a launch; auto takes it for many results of 4 bytes or less."""
+    """31 bits for offsets in a launch; auto takes it for many results."""
     if _core.backends()["sim"] is not None:
         pytest.skip("no simulator")
 
@@ -791,7 +791,10 @@ def test_what_any_strides_takes() -> None:
     row = np.ones(6, np.float16)
     assert variant(np.ones((1 << 14, 6), np.float16), row) == "any_strides"
     assert variant(np.ones((1 << 13, 6), np.float16), row) == "v0"
-    assert variant(np.ones((1 << 14, 6)), row) == "v0"
+    assert variant(np.ones((1 << 14, 6)), row) == "any_strides"
+    assert variant(np.ones((1 << 14, 6), np.complex64), row) == "v0"
+    assert variant(np.ones((64, 1024), np.float32), np.ones((64, 1), np.float32)) == "v0"
+    assert variant(np.ones((129, 1024), np.float32), np.ones((129, 1), np.float32)) == "v2"
     assert variant(np.ones(1 << 18, np.int8)[::2], np.int8(3)) == "any_strides"
     assert variant(np.ones(1 << 18, np.int8)[::2], op="cast", dtype="i8") == "v0"
     many, short = np.broadcast_to(np.int8(3), (1 << 26, 36)), np.ones(36, np.int8)

@@ -765,7 +765,7 @@ def test_transposed_is_for_results_in_another_order() -> None:
     x = np.ones((40, 3, 50), "float32")
     with pytest.raises(VariantError, match="transposed"):
         reduce(x, axis=1, backend="sim", variant="transposed")
-    for rows, variant in ((256, "transposed"), (255, "few_down")):
+    for rows, variant in ((1024, "transposed"), (1023, "few_down")):
         many = np.broadcast_to(np.ones((1024, 1, rows), "float16"), (1024, 3, rows)).T
         assert explain("reduce", many, axis=1, backend="sim")[0]["variant"] == variant
 
@@ -834,11 +834,7 @@ def test_one_block_for_each_row(dtype: str) -> None:
         (8, 65536 // size, "one_block"),
         (9, 65536 // size, "one_block"),
         (2, 65536 // size + 1, "v9"),
-        (
-            3,
-            4096 // size + 1,
-            {16: "one_block", 1: "short_rows", 8: "short_rows"}.get(size, "one_wave"),
-        ),
+        (3, 4096 // size + 1, "one_block" if size == 16 else "one_wave"),
         (33, 8192 // size, "one_block"),
         (33, 4096 // size + 16, "one_block"),
     ):
@@ -892,7 +888,10 @@ def test_one_wave_is_for_what_runs_at_once() -> None:
         (x[:, :61], 1, "one_wave"),
         (x[:, ::2], 0, "one_wave"),
         (np.ones(8192, "float32")[::2], 0, "one_wave"),
-        (np.ones(70000, "float32")[::2], 0, "columns"),
+        (np.ones(70000, "float32")[::2], 0, "stepped_rows"),
+        (np.zeros((5000, 6000), "int32")[:, ::2], 1, "short_rows"),  # below two tiles
+        (np.zeros((90, 6000), "int32")[:, ::2], 1, "stepped_rows"),
+        (np.zeros((20000, 3, 2, 90), "float32"), (1, 3), "one_wave"),  # rows of runs
         (x[:, :63], 0, "one_wave"),
         (np.ones((4097, 9), "float32"), 1, "short_rows"),
         (np.ones((2, 8193), "float32"), 1, "v9"),

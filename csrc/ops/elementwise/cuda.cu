@@ -80,14 +80,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "in flight");
         return &variants[1];
     }
+    if (elementwise_has_rows(plan) && plan.ndim > 1 && plan.size <= FEW_IN_ROWS &&
+        is_repeated(call, plan)) {
+        GPO_SAY(why,
+                "few elements of rows, one of them for many: v0, the shortest code");
+        return &variants[0];
+    }
     if (elementwise_has_rows(plan)) {
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
     const bool has_tiles =
         plan.size >= MANY_NARROW && elementwise_turn_of(plan).rows > 1;
-    const bool is_found = !is_turned(plan) && elementwise_pack(plan) >= STRIDED_PACK;
-    if (plan.size >= MANY_RESULTS && (has_tiles || is_found) &&
+    if (plan.size >= MANY_RESULTS && (has_tiles || !is_turned(plan)) &&
         elementwise_has_strided_packs(plan) && elementwise_has_offsets(plan)) {
         GPO_SAY(why,
                 has_tiles

@@ -49,7 +49,10 @@ static bool
 are_many_transposed(const reduce_plan &plan, int64_t element)
 {
     constexpr int64_t SECTOR = 32;
-    constexpr int64_t MANY_TRANSPOSED = 1 << 18; /* half a wave of tiles.  Estimated. */
+    /* min of (1485, 4, 8, 46) float32, reversed axes, along axis 2, 273,240 results:
+       few_down 13.9 us, transposed 33 on an H100; of 1,092,960 33 and 42, of 2,185,920
+       float16 46 and 34. */
+    constexpr int64_t MANY_TRANSPOSED = 1 << 20;
     const reduce_axes &kept = plan.kept;
     const int nearest = nearest_axis(kept);
     const int64_t stride = kept.strides[nearest];
@@ -180,6 +183,15 @@ constexpr int64_t FEW_IN_COLUMNS = 4096;
 /* Memory that a row or a run of stepped_rows walks: a load for each thread.  Estimated. */
 constexpr int64_t STEPPED_BYTES = BLOCK * 16;
 
+/* Many rows of every second element of 4 bytes that are up to so long, two tiles of
+   stepped_rows: (20000, 2600) float32 157 us by short_rows on an H100, stepped_rows 168,
+   (20000, 700) int32 55 and 68, (3000, 5001) float32 59 and 53. */
+constexpr int64_t SHORT_STEPPED = 4096;
+
+/* Elements of a row of several runs for one_wave, which finds them by additions: sum of
+   (111, 115, 2, 869) float32, reversed axes, along (0, 2) 47 us on an H100, short_rows 65. */
+constexpr int64_t SHORT_IN_RUNS = 1024;
+
 /* Threads of few_down per SM, below which columns share out what is down a column: any of
    (32, 64, 512, 8) bool, every second, along axis 0, 248 of them: 18.3 us on an H100. */
 constexpr int64_t FEWEST_DOWN = 512;
@@ -188,8 +200,8 @@ constexpr int64_t FEWEST_DOWN = 512;
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
  * more where neighbours share loads of 16 bytes, which columns do not do for results two
  * apart, or along a short axis, and with less in flight for narrow elements, and where
- * neither does, (1024, 4, 10375) float16 along axis 1; of up to 32 elements what is one
- * wave here and two of columns.
+ * neither does, (1024, 4, 10375) float16 along axis 1, (16, 2207239) float32 along axis
+ * 0; of up to 32 elements what is one wave here and two of columns.
  */
 static bool
 are_for_few_down(const gpo_call *call)
@@ -213,8 +225,8 @@ are_for_few_down(const gpo_call *call)
     sort_by_distance(&kept);
     const reduce_axes whole = merged(kept);
     const few_beside beside = few_beside_of(plan, whole, element);
-    if (beside.count == 1) { /* columns have no packs of them either */
-        return are_short && !are_runs(plan);
+    if (beside.count == 1) { /* columns have packs of them only if they are narrow */
+        return (are_short || element >= 4) && !are_runs(plan);
     }
     const bool fills = plan.rows / beside.count >= processors * FEWEST_DOWN;
     return are_short ||
@@ -297,13 +309,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
+    const bool are_short_steps = element == 4 && are_stepped(plan) &&
+                                 plan.rows >= many && plan.cols <= SHORT_STEPPED;
     if (has_stepped_packs(call) && are_stepped(plan) && !are_columns(plan) &&
+        !are_short_steps &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
         GPO_SAY(why, "stepped_rows: rows of %lld elements, every second one of memory",
                 static_cast<long long>(plan.cols));
         return &variants[STEPPED_ROWS];
     }
-    if (!are_runs(plan) && !are_columns(plan) && plan.cols <= SHORT_GAPPED &&
+    if (!are_runs(plan) && !are_columns(plan) &&
+        (are_short_steps || plan.cols <= SHORT_GAPPED) &&
         plan.rows > processors * BLOCKS_PER_PROCESSOR) {
         GPO_SAY(why, "short_rows: %lld rows of %lld elements with gaps",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
@@ -328,6 +344,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "columns: a thread for each of %lld rows of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
+    }
+    if (reduced.ndim > 1 && plan.rows >= many && plan.cols <= SHORT_IN_RUNS &&
+        element > 1 && are_one_wave(plan)) {
+        GPO_SAY(why, "one_wave: %lld rows of %lld elements in several runs",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
     }
     const bool has_block = takes_one_block(call); /* rows begin at 16 bytes */
     const int64_t few_short = SHORT_ROW_BYTES * (has_block ? 1 : element < 8 ? 3 : 2);

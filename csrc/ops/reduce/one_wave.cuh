@@ -87,15 +87,18 @@ wave_grid_of(const gpo_call *call)
 
 /*
  * Whether contiguous rows are not better read in packs: of elements of 2 or 4 bytes, of
- * bytes for one warp; or a single row that a cluster of blocks would be slow to add.
+ * bytes for one warp, of any where rows begin between packs; or a single row that a
+ * cluster of blocks would be slow to add.
  */
 inline bool
 are_wave_runs(const reduce_plan &plan, const wave_grid &g, int64_t bytes)
 {
     const int64_t whole = plan.rows * plan.cols * bytes;
+    const bool is_uneven = plan.rows > 1 && plan.cols * bytes % 16 != 0;
     const bool fits = bytes == 1 ? plan.cols <= WARP * WAVE_ITEMS : bytes <= 4;
-    return g.rounds == 1 && ((plan.rows == 1 && whole <= ONE_CLUSTER_BYTES) ||
-                             (fits && whole <= WAVE_RUN_BYTES && g.split == 1));
+    return g.rounds == 1 &&
+           ((plan.rows == 1 && whole <= ONE_CLUSTER_BYTES) ||
+            ((fits || is_uneven) && whole <= WAVE_RUN_BYTES && g.split == 1));
 }
 
 /*
