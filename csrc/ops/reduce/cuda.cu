@@ -183,10 +183,11 @@ constexpr int64_t FEW_IN_COLUMNS = 4096;
 /* Memory that a row or a run of stepped_rows walks: a load for each thread.  Estimated. */
 constexpr int64_t STEPPED_BYTES = BLOCK * 16;
 
-/* Many rows of every second element of 4 bytes that are up to so long, two tiles of
-   stepped_rows: (20000, 2600) float32 157 us by short_rows on an H100, stepped_rows 168,
-   (20000, 700) int32 55 and 68, (3000, 5001) float32 59 and 53. */
-constexpr int64_t SHORT_STEPPED = 4096;
+/* Many rows of every second element that are up to so long are for short_rows.  Of 4 bytes
+   a tile and a half of stepped_rows: (20000, 2600) float32 157 us on an H100, stepped_rows
+   163, (20000, 700) int32 54 and 68, (6000, 4000) float32 79 and 73; of 8 bytes, for which
+   that has no kernel: (20000, 2600) float64 289, columns 380, (3000, 5001) 98 and 114. */
+constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 8192;
 
 /* Elements of a row of several runs for one_wave, which finds them by additions: sum of
    (111, 115, 2, 869) float32, reversed axes, along (0, 2) 47 us on an H100, short_rows 65. */
@@ -309,8 +310,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
-    const bool are_short_steps = element == 4 && are_stepped(plan) &&
-                                 plan.rows >= many && plan.cols <= SHORT_STEPPED;
+    const bool are_short_steps =
+        are_stepped(plan) && !are_columns(plan) &&
+        ((element == 4 && plan.rows >= many && plan.cols <= SHORT_STEPPED) ||
+         (element == 8 && plan.cols <= SHORT_STEPPED_WIDE));
     if (has_stepped_packs(call) && are_stepped(plan) && !are_columns(plan) &&
         !are_short_steps &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
