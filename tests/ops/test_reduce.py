@@ -891,6 +891,7 @@ def test_one_wave_is_for_what_runs_at_once() -> None:
         (np.ones(70000, "float32")[::2], 0, "stepped_rows"),
         (np.zeros((5000, 6000), "int32")[:, ::2], 1, "short_rows"),  # below two tiles
         (np.zeros((90, 6000), "int32")[:, ::2], 1, "stepped_rows"),
+        (np.zeros((900, 6000))[:, ::2], 1, "short_rows"),
         (np.zeros((20000, 3, 2, 90), "float32"), (1, 3), "one_wave"),  # rows of runs
         (x[:, :63], 0, "one_wave"),
         (np.ones((4097, 9), "float32"), 1, "short_rows"),
@@ -956,6 +957,8 @@ def test_few_down_is_for_short_rows() -> None:
 
 NEIGHBOURS: list[tuple[tuple[int, ...], Callable[[Any], Any], int]] = [
     ((12805, 1), lambda a: a, 1),  # the last thread has fewer
+    ((20, 4224), lambda a: a[:, :4203], 0),  # fewer results, several rounds of loads
+    ((12, 8448), lambda a: a[:, 1:8432:2], 0),
     ((3, 2, 8, 1024), lambda a: a[:2], 1),
     ((5, 8192), lambda a: a[:4, :6400], 0),
     ((20, 1304, 5), lambda a: a.T, 2),  # one run in memory, results apart
