@@ -186,8 +186,9 @@ constexpr int64_t STEPPED_BYTES = BLOCK * 16;
 /* Many rows of every second element that are up to so long are for short_rows.  Of 4 bytes
    a tile and a half of stepped_rows: (20000, 2600) float32 157 us on an H100, stepped_rows
    163, (20000, 700) int32 54 and 68, (6000, 4000) float32 79 and 73; of 8 bytes, for which
-   that has no kernel: (20000, 2600) float64 289, columns 380, (3000, 5001) 98 and 114. */
-constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 8192;
+   that has no kernel: (20000, 2600) float64 289, columns 380, (3000, 5001) 98 and 114, of
+   half as many rows. */
+constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 5120;
 
 /* Elements of a row of several runs for one_wave, which finds them by additions: sum of
    (111, 115, 2, 869) float32, reversed axes, along (0, 2) 47 us on an H100, short_rows 65. */
@@ -227,7 +228,7 @@ are_for_few_down(const gpo_call *call)
     const reduce_axes whole = merged(kept);
     const few_beside beside = few_beside_of(plan, whole, element);
     if (beside.count == 1) { /* columns have packs of them only if they are narrow */
-        return (are_short || element >= 4) && !are_runs(plan);
+        return (are_short || element == 4 || element == 8) && !are_runs(plan);
     }
     const bool fills = plan.rows / beside.count >= processors * FEWEST_DOWN;
     return are_short ||
@@ -313,7 +314,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool are_short_steps =
         are_stepped(plan) && !are_columns(plan) &&
         ((element == 4 && plan.rows >= many && plan.cols <= SHORT_STEPPED) ||
-         (element == 8 && plan.cols <= SHORT_STEPPED_WIDE));
+         (element == 8 && plan.rows >= many / 2 && plan.cols <= SHORT_STEPPED_WIDE));
     if (has_stepped_packs(call) && are_stepped(plan) && !are_columns(plan) &&
         !are_short_steps &&
         2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
@@ -349,7 +350,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[COLUMNS];
     }
     if (reduced.ndim > 1 && plan.rows >= many && plan.cols <= SHORT_IN_RUNS &&
-        element > 1 && are_one_wave(plan)) {
+        element > 1 && element <= 8 && are_one_wave(plan)) {
         GPO_SAY(why, "one_wave: %lld rows of %lld elements in several runs",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[ONE_WAVE];

@@ -2,8 +2,8 @@
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
  * Now:   4 independent 16-byte loads per thread and tile, the last one included; at most
- *        as many blocks as fit on the GPU at once; the block that takes the last ticket combines all parts in
- *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
+ *        as many blocks as fit on the GPU at once; the block that takes the last ticket
+ *        combines all parts in a fixed order.  Long chains go through Op::Fold, so the error does not grow
  *        with the length.  Rows that are not made of contiguous runs are read as in v8.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
  * Left:  sending a part through L2 to the last block takes about 2 us of a launch.

@@ -566,24 +566,16 @@ struct column_grid {
     int64_t tiles, split;
 };
 
-/* Blocks that tiles of so many threads divide into, of `room` that run at once. */
-static int64_t
-blocks_filled(int64_t threads, int lanes, int64_t room)
-{
-    const int64_t tiles = ceil_div(threads, lanes);
-    return tiles < room ? room / tiles * tiles : room;
-}
-
 /*
  * The grid for threads of `vec` of so many columns, `beside` threads on neighbours in
- * memory, parts of `bytes` bytes, and `resident` blocks of an SM.  Wide tiles read longer runs and split fewer columns; lanes
- * are doubled until all tiles run at once, and while one round of loads is enough.  A
- * block may have several rows with gaps, but some lanes of a warp stay on each.  Long
+ * memory, parts of `bytes` bytes, and `resident` blocks of an SM.  Wide tiles read longer
+ * runs and split fewer columns; lanes are doubled until all tiles run at once, and while
+ * one round of loads is enough.  A block may have several rows with gaps, but some lanes
+ * of a warp stay on each.  Long
  * columns that have few neighbours get lanes of their own, some without a column: lanes
  * on those of the next neighbours would read sectors that other blocks read as well.
  * Where the last tile of some would leave an eighth of all lanes idle, tiles are
- * narrower, but of 128 bytes; where long ones divide into fewer blocks than run at once,
- * wider: 110 of 396 would be 330, and 55 are 385.
+ * narrower, but of 128 bytes.
  */
 static column_grid
 column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
@@ -604,13 +596,6 @@ column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
            2 * ceil_div(threads, lanes) <= room &&
            2 * BLOCK / lanes * items <= plan.cols) {
         lanes /= 2;
-    }
-    while (vec > 1 && lanes < most && ceil_div(threads, lanes) <= room &&
-           plan.cols * lanes / (BLOCK * TILE_ITEMS) >=
-               2 * room / ceil_div(threads, lanes) &&
-           8 * blocks_filled(threads, 2 * lanes, room) >
-               9 * blocks_filled(threads, lanes, room)) {
-        lanes *= 2;
     }
     const bool apart = columns && plan.cols >= LONG_COLUMN && beside < threads &&
                        beside < lanes && lanes < 2 * beside &&

@@ -285,11 +285,7 @@ struct reduce_few_down_launcher {
         place(kept, &v);
         kept = merged(kept);
         few_beside beside = few_beside_of(plan, kept, ELEMENT);
-        const int64_t processors = gpo_processors(call);
-        const bool are_few = plan.rows <= processors * FEW_AT_ONCE &&
-                             (plan.cols <= FEW_DOWN ||
-                              plan.rows < processors * FEW_BLOCK * beside.count);
-        if (are_few || !is_aligned(v.x)) {
+        if (plan.rows <= gpo_processors(call) * FEW_AT_ONCE || !is_aligned(v.x)) {
             beside = {1, 1};
         }
         walk(plan, kept, beside, &v);
