@@ -682,6 +682,21 @@ def test_every_size_of_tile_is_planned() -> None:
         assert plan["why"].startswith(f"tiles of {size} batches"), plan["why"]
 
 
+def test_the_batches_of_the_last_wave_are_a_product_of_their_own() -> None:
+    """Of some numbers of batches, in two launches; the results lie beside each other."""
+    matrix = np.zeros((400, 200))
+    for n in range(100, 1100, 20):
+        x = np.broadcast_to(np.zeros(1), (n, 200, 512))
+        if "batches apart" in _core.plan("mean_matvec", x, matrix, backend="sim")["why"]:
+            break
+    else:
+        pytest.fail("never planned")
+    x, matrix, want = exact_call(n, 200, 2, 400, 0, "float64")
+    for layout in ("LN", "NL"):
+        got = mean_matvec(x, matrix, layout, backend="sim", variant="few_tiles")
+        np.testing.assert_array_equal(got, want if layout == "LN" else want.T)
+
+
 def test_few_tiles_are_chosen_for_long_sums() -> None:
     """64 batches and 64 outputs are one tile of v4, whatever the depth."""
     for n, rows, variant in ((64, 100_000, "few_tiles"), (4, 16, "few_batches")):

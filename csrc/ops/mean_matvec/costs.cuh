@@ -1,8 +1,8 @@
 /*
  * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
  * tiles, whose size and splits are planned here (shapes/few_tiles.cu), and in small
- * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 300 measured
- * calls (NOTES.md says what they are off by).
+ * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 1,800 measured
+ * plans (NOTES.md says what they are off by).
  */
 #ifndef GPO_MEAN_MATVEC_COSTS_CUH
 #define GPO_MEAN_MATVEC_COSTS_CUH
@@ -36,6 +36,8 @@ constexpr double FEW_ROUND_US =
 constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
 constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
+constexpr double REST_US = 3;          /* the launch of a product's last batches */
+constexpr double OF_WHOLE = 0.95;      /* of one launch is such a pair worth its risk */
 constexpr double MEANS_US = 2;         /* a launch that another one follows */
 constexpr double LONG_UNUSED = 0.15;   /* of the time of unused loads, of long rows */
 constexpr double OF_V4S = 0.93;   /* of v4's estimate is a plan worth its difference */
@@ -116,7 +118,7 @@ struct product_size {
     double processors, stages, slower;    /* slower: a stage, for its values */
     double row_us;                        /* of a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
-    bool has_clusters;                    /* and few enough tiles to share them */
+    bool has_clusters;                    /* the GPU, for values of 4 and 8 bytes */
     int64_t room;                         /* bytes of shared memory of a block */
 };
 
@@ -132,7 +134,6 @@ size_of_product(const gpo_call *call, bool is_padded)
     const double batches = static_cast<double>(p.batches);
     const double outputs = static_cast<double>(p.outputs);
     const double processors = static_cast<double>(gpo_processors(call));
-    const bool is_small = batches * outputs <= processors * SHARED_RESULTS;
     return {batches,
             outputs,
             static_cast<double>(p.rows),
@@ -142,7 +143,7 @@ size_of_product(const gpo_call *call, bool is_padded)
             bytes == 2 ? CONVERTED : 1,
             bytes == 2 || is_aligned ? 0 : MISALIGNED_ROW_US[bytes == 8],
             bytes == 8,
-            is_small && bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
+            bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
 }
 
@@ -176,12 +177,16 @@ tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 
                          : 0);
 }
 
-/* Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once. */
+/*
+ * Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once.  Of
+ * float64 an SM has one of them: several took N256 L1538, 322 outputs, 34 us for 29.
+ */
 inline bool
 fits_clusters(const product_size &s, const tile_kind &kind, int log)
 {
-    const double most = fmax(s.processors * IN_CLUSTERS[log - 1], FEWEST_CLUSTERED);
-    return tiles_of(s, kind) * (1 << log) <= most;
+    const double resident = s.processors * (s.is_wide ? 1 : kind.blocks);
+    return tiles_of(s, kind) * (1 << log) <=
+           fmax(resident * IN_CLUSTERS[log - 1], FEWEST_CLUSTERED);
 }
 
 /* v4's product. */
@@ -217,7 +222,8 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
         }
     }
     const bool is_small = plan.unit == ORDINARY && plan.kind == SMALL_KIND;
-    if (s.has_clusters && plan.unit != TENSOR_CORES && !is_small) {
+    if (s.has_clusters && s.batches * s.outputs <= s.processors * SHARED_RESULTS &&
+        plan.unit != TENSOR_CORES && !is_small) {
         for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
             const int splits = 1 << log;
             const double us = tiles_us(s, kind, splits, log);
@@ -245,6 +251,53 @@ plan_tiles(const product_size &s)
         best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY, false}));
     }
     return best.us < OF_V4S * v4s.us ? best : v4s;
+}
+
+/*
+ * A product in one launch, `tiles`, or in two: the first `batches` batches, if that is
+ * not 0, fill whole waves of blocks, and the others are a product of their own.  Of
+ * float64 alone: others were not timed.
+ */
+struct product_plan {
+    tile_plan tiles;
+    int64_t batches;
+    tile_plan rest;
+    double us;
+};
+
+inline product_plan
+plan_product(const product_size &s)
+{
+    const tile_plan whole = plan_tiles(s);
+    product_plan best = {whole, 0, whole, whole.us};
+    for (int k = 0; s.is_wide && k < KINDS; k++) {
+        const tile_kind &kind = TILE_KINDS[s.is_wide][k];
+        const double wave = s.processors * kind.blocks;
+        const double waves = floor(tiles_of(s, kind) / wave);
+        const double batches =
+            floor(waves * wave / ceil(s.outputs / kind.outputs)) * kind.batches;
+        if (stage_bytes(kind, s.is_wide) > s.room || !(batches >= kind.batches) ||
+            batches >= s.batches) {
+            continue;
+        }
+        product_size first = s, others = s;
+        first.batches = batches;
+        others.batches = s.batches - batches;
+        const tile_plan tiles = {k, 1, tiles_us(first, kind, 1), ORDINARY, false};
+        const tile_plan rest = plan_tiles(others);
+        const double us = tiles.us + rest.us - PRODUCT_US + REST_US;
+        if (us < OF_WHOLE * whole.us && us < best.us) {
+            best = {tiles, static_cast<int64_t>(batches), rest, us};
+        }
+    }
+    return best;
+}
+
+/* A plan's us, to be compared with few_batches': its first stages have to come before. */
+inline double
+tiles_beside_few_us(const product_size &s, double us)
+{
+    return us + (s.stages >= TILE_STAGES ? TILE_US : 0);
 }
 
 /* The fastest plan by single warps; tiles_us' sizes are those of the same kinds. */
@@ -411,11 +464,11 @@ gpo_status mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v);
 /* The product of a matrix and means, those of v, as planned. */
 template <typename T>
 gpo_status mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
-                                const tile_plan &plan);
+                                const product_plan &plan);
 
 /* Means, padded with the matrix or not, and their product as planned. */
 template <typename T>
-gpo_status mean_matvec_planned(gpo_call *call, bool pads, const tile_plan &plan);
+gpo_status mean_matvec_planned(gpo_call *call, bool pads, const product_plan &plan);
 
 template <typename T>
 gpo_status mean_matvec_few_tiles(gpo_call *call);

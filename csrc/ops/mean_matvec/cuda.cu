@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-constexpr double SMALL_X_BYTES = 4 << 20; /* of x, where few_tiles stores v4's tiles */
+constexpr double SMALL_X_BYTES = 16 << 20; /* of x, where few_tiles stores v4's tiles */
 
 enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR, WARPGROUP };
 
@@ -101,9 +101,7 @@ static double
 uneven_us(const gpo_call *call, const product_size &s)
 {
     const double cols = static_cast<double>(mean_matvec_plan_of(call)->cols);
-    return has_even_rows(call) || has_wide_elements(call)
-               ? 0
-               : UNEVEN_SLOWER / cols * x_us_of(call, s);
+    return has_even_rows(call) ? 0 : UNEVEN_SLOWER / cols * x_us_of(call, s);
 }
 
 /* Means that a launch writes and the next one reads, where L2 does not keep them. */
@@ -138,22 +136,24 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_short = has_uneven_rows(call);
+    const mean_rows kind = rows_of(call);
     const product_size whole = size_of_product(call, false);
     const factors_plan factors = plan_factors(call);
-    const tile_plan &planned = factors.tiles;
+    const tile_plan &planned = factors.product.tiles;
     const bool pads = factors.pads;
     const double tiles_us = factors.us;
     const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const bool hides = !is_short && has_even_rows(call) && plan.cols <= SHORT &&
-                       plan.outputs <= HIDDEN * plan.cols;
+    const bool hides = kind == LANES_SHARE && has_even_rows(call) &&
+                       plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
-    const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
+    const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads &&
+                        factors.product.batches == 0;
     const double few_us =
         few_batches_us(whole) - (multiplies_from_x(call) ? MEANS_US : 0);
-    const double stream_us =
-        (is_short ? uneven_us(call, whole) : unused_us(call, whole)) +
-        stored_means_us(call, whole);
+    const double stream_us = (kind == IN_STRETCHES  ? uneven_us(call, whole)
+                              : kind == LANES_SHARE ? unused_us(call, whole)
+                                                    : 0) +
+                             stored_means_us(call, whole);
     const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) + stream_us;
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
@@ -167,21 +167,21 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    const double tile_us = tiles_us + (whole.stages >= TILE_STAGES ? TILE_US : 0);
+    const double tile_us = tiles_beside_few_us(whole, tiles_us);
     if (few_us < fmin(is_v4s ? tile_us : tile_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
         return &variants[FEW];
     }
-    if (has_wide_elements(call)) {
+    if (kind == BY_ELEMENTS) {
         GPO_SAY(why,
                 "few_tiles: warps read %lld float64 of a row one by one, whose rows "
                 "are no whole packs",
                 static_cast<long long>(plan.cols));
         return &variants[FEW_TILES];
     }
-    if (is_short) {
+    if (kind == IN_STRETCHES) {
         GPO_SAY(why,
                 "rows of up to %d elements that lanes would not fill: copied "
                 "whole, then added",
@@ -201,6 +201,15 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         x_bytes <= SMALL_X_BYTES &&
         tiles_of(whole, TILE_KINDS[whole.is_wide][V4_KIND]) <= whole.processors;
     if (!is_v4s || is_small) {
+        if (factors.product.batches > 0) {
+            GPO_SAY(why,
+                    "tiles of %d outputs by %d batches that fill waves of blocks, the "
+                    "last %lld batches apart",
+                    TILE_KINDS[whole.is_wide][planned.kind].outputs,
+                    TILE_KINDS[whole.is_wide][planned.kind].batches,
+                    static_cast<long long>(plan.batches - factors.product.batches));
+            return &variants[FEW_TILES];
+        }
         GPO_SAY(why, "tiles of %d outputs by %d batches, the depth of each in %d parts",
                 TILE_KINDS[whole.is_wide][planned.kind].outputs,
                 TILE_KINDS[whole.is_wide][planned.kind].batches,

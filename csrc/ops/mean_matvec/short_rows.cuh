@@ -64,13 +64,22 @@ has_uneven_rows(const gpo_call *call)
            (!is_full || !(has_even_rows(call) || has_long_rows(call)));
 }
 
-/* Rows of float64 that are no whole packs, which a warp reads element by element. */
-inline bool
-has_wide_elements(const gpo_call *call)
+/* Which kernel finds the means, for all variants but v0 to v5. */
+enum mean_rows {
+    LANES_SHARE,  /* a group of lanes has a row, or several, in packs: v4's stream */
+    IN_STRETCHES, /* uneven rows, copied whole (short_rows) */
+    BY_ELEMENTS /* of float64 that are no whole packs: by a warp, element by element */
+};
+
+inline mean_rows
+rows_of(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     return gpo_dtypes[call->in[0].dtype].bytes == 8 && p.cols >= WIDE_COLS &&
-           takes_short_rows(call) && !has_even_rows(call);
+                   takes_short_rows(call) && !has_even_rows(call)
+               ? BY_ELEMENTS
+           : has_uneven_rows(call) ? IN_STRETCHES
+                                   : LANES_SHARE;
 }
 
 /* Bytes of the matrix in rows of whole packs. */
@@ -95,13 +104,13 @@ padding_us(const gpo_call *call)
                      static_cast<double>(p.cols) * gpo_dtypes[call->in[0].dtype].bytes /
                      MEMORY_BYTES_PER_US;
     return 2 * padded_bytes(call) / (L2_BYTES_PER_US * gpo_processors(call)) +
-           (has_uneven_rows(call) ? 0 : SHORT_SLOWER * x);
+           (rows_of(call) == IN_STRETCHES ? 0 : SHORT_SLOWER * x);
 }
 
-/* The product in tiles, and whether its factors are padded; us with their copy. */
+/* The product, and whether its factors are padded; us with their copy. */
 struct factors_plan {
     bool pads;
-    tile_plan tiles;
+    product_plan product;
     double us;
 };
 
@@ -117,10 +126,10 @@ plan_factors(const gpo_call *call)
     const bool is_wide = p.matrix_row == 1 && p.matrix_output * size % 16 == 0 &&
                          p.rows * size % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
-    const tile_plan plain = plan_tiles(size_of_product(call, false));
+    const product_plan plain = plan_product(size_of_product(call, false));
     if (!is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
-        !has_wide_elements(call)) {
-        const tile_plan padded = plan_tiles(size_of_product(call, true));
+        rows_of(call) != BY_ELEMENTS) {
+        const product_plan padded = plan_product(size_of_product(call, true));
         const double us = padded.us + padding_us(call);
         if (us < plain.us) {
             return {true, padded, us};

@@ -30,21 +30,23 @@ lanes_of(int64_t packs)
 }
 
 /*
- * Steps of an item, of `steps` in all.  Where a block has few, and v5 is not to hide the
- * product, as many as make the last wave of blocks full, by the loads of a wave and what
- * its start takes.
+ * Steps of an item, of `steps` in all: as many as make the last wave of blocks full, by
+ * the loads of a wave and what its start takes; no more than STEPS where a block has many
+ * loads, whose items then differ in when they end.  Where v5 is to hide the product, STEPS.
  */
 inline int64_t
 steps_of_item(const gpo_call *call, int64_t steps, int64_t chunks)
 {
     const int64_t blocks = gpo_processors(call) * BLOCKS;
     const int64_t share = ceil_div(steps, blocks);
-    int64_t best = share < 1 ? 1 : share < STEPS ? share : STEPS;
-    if (mean_matvec_plan_of(call)->cols <= SHORT || share > MOST_LOADS / chunks) {
+    const int64_t few = share < STEPS ? share : STEPS;
+    int64_t best = share < 1 ? 1 : few;
+    if (mean_matvec_plan_of(call)->cols <= SHORT) {
         return best;
     }
+    const int64_t most = share > MOST_LOADS / chunks ? few : share;
     double least = INFINITY;
-    for (int64_t k = 1; k <= share; k++) {
+    for (int64_t k = 1; k <= most; k++) {
         const double waves = static_cast<double>(ceil_div(ceil_div(steps, k), blocks));
         const double us = waves * (static_cast<double>(k * chunks) + ITEM_START);
         if (us < least) {

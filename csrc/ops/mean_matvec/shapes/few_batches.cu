@@ -342,15 +342,16 @@ mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
         return GPO_LAUNCH(call, grid_of(rows), THREADS, 0,
                           (mean_matvec_few_batches_long_rows<T>), v, rows);
     }
+    const mean_rows kind = rows_of(call);
     if constexpr (sizeof(T) == 8) {
-        if (has_wide_elements(call)) {
+        if (kind == BY_ELEMENTS) {
             const int64_t blocks = gpo_processors(call) * WIDE_BLOCKS;
             const int64_t all = ceil_div(rows, int64_t{THREADS / WARP});
             return GPO_LAUNCH(call, grid_of(all < blocks ? all : blocks), THREADS, 0,
                               (mean_matvec_few_batches_wide_elements<T>), v, rows);
         }
     }
-    if (has_uneven_rows(call)) {
+    if (kind == IN_STRETCHES) {
         return mean_matvec_short_means(call, v);
     }
     const row_walk walk = walk_of(call, pack<T>::SIZE);

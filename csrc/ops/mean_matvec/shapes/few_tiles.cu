@@ -99,9 +99,8 @@ multiply_kind(gpo_call *call, const mean_matvec_view<T> &v, int kind,
 }
 
 template <typename T>
-gpo_status
-mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
-                     const tile_plan &plan)
+static gpo_status
+multiply_in_tiles(gpo_call *call, const mean_matvec_view<T> &v, const tile_plan &plan)
 {
     using V = value_type<T>;
     constexpr int64_t STAGE = DEPTH_PACKS * pack<V>::SIZE;
@@ -146,7 +145,24 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
 
 template <typename T>
 gpo_status
-mean_matvec_planned(gpo_call *call, bool pads, const tile_plan &plan)
+mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
+                     const product_plan &plan)
+{
+    if (plan.batches == 0) {
+        return multiply_in_tiles(call, v, plan.tiles);
+    }
+    mean_matvec_view<T> first = v, rest = v;
+    first.batches = plan.batches;
+    rest.batches = v.batches - plan.batches;
+    rest.means += plan.batches * v.rows;
+    rest.out += plan.batches * v.out_batch;
+    const gpo_status status = multiply_in_tiles(call, first, plan.tiles);
+    return status ? status : multiply_in_tiles(call, rest, plan.rest);
+}
+
+template <typename T>
+gpo_status
+mean_matvec_planned(gpo_call *call, bool pads, const product_plan &plan)
 {
     mean_matvec_view<T> v = view_without_means<T>(call);
     if (v.batches * v.outputs == 0) {
@@ -168,15 +184,15 @@ gpo_status
 mean_matvec_few_tiles(gpo_call *call)
 {
     const factors_plan factors = plan_factors(call);
-    return mean_matvec_planned<T>(call, factors.pads, factors.tiles);
+    return mean_matvec_planned<T>(call, factors.pads, factors.product);
 }
 
 #define INSTANTIATE(T)                                                     \
     template gpo_status mean_matvec_few_tiles<T>(gpo_call * call);         \
     template gpo_status mean_matvec_planned<T>(gpo_call * call, bool pads, \
-                                               const tile_plan &plan);     \
+                                               const product_plan &plan);  \
     template gpo_status mean_matvec_multiply<T>(                           \
-        gpo_call * call, const mean_matvec_view<T> &v, const tile_plan &plan);
+        gpo_call * call, const mean_matvec_view<T> &v, const product_plan &plan);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

@@ -231,7 +231,7 @@ mean_matvec_short_rows(gpo_call *call)
         status = view_of(call, &v);
         status = status ? status : mean_matvec_short_means(call, v);
     }
-    return status ? status : mean_matvec_multiply(call, v, factors.tiles);
+    return status ? status : mean_matvec_multiply(call, v, factors.product);
 }
 
 #define INSTANTIATE(T)                                                       \

@@ -347,8 +347,8 @@ mean_matvec_warpgroup_tiles(gpo_call *call)
     }
     else {
         const bool pads = plan_factors(call).pads;
-        return mean_matvec_planned<T>(call, pads,
-                                      plan_warpgroups(size_of_product(call, pads)));
+        const tile_plan plan = plan_warpgroups(size_of_product(call, pads));
+        return mean_matvec_planned<T>(call, pads, {plan, 0, plan, plan.us});
     }
 }
 
