@@ -31,22 +31,26 @@ power_of_two(double k_and_whole)
     return scale.f;
 }
 
-/* (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2: Taylor's series, error below 2^-56. */
+/*
+ * (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2: Taylor's series, error below 2^-56.  Even
+ * and odd powers are summed apart, here and below: two short chains of dependent
+ * operations instead of a long one.
+ */
 static inline double
 exp_tail(double r)
 {
-    double p = 1.0 / 6227020800;
-    p = p * r + 1.0 / 479001600;
-    p = p * r + 1.0 / 39916800;
-    p = p * r + 1.0 / 3628800;
-    p = p * r + 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    return p * r + 0.5;
+    const double q = r * r;
+    double odd = 1.0 / 6227020800, even = 1.0 / 479001600;
+    odd = odd * q + 1.0 / 39916800;
+    even = even * q + 1.0 / 3628800;
+    odd = odd * q + 1.0 / 362880;
+    even = even * q + 1.0 / 40320;
+    odd = odd * q + 1.0 / 5040;
+    even = even * q + 1.0 / 720;
+    odd = odd * q + 1.0 / 120;
+    even = even * q + 1.0 / 24;
+    odd = odd * q + 1.0 / 6;
+    return odd * r + (even * q + 0.5);
 }
 
 /* exp(x) = 2^k exp(r); two factors, so that a subnormal result is rounded once. */
@@ -145,29 +149,30 @@ static inline double
 bell_tail(double u)
 {
     const double z = 5 / (5 + u), t = z - 0.5;
-    double p = -0.0001331898620258937;
-    p = p * t - 0.0007352817922220153;
-    p = p * t + 0.0016070626353107522;
-    p = p * t + 0.0009765976533186442;
-    p = p * t - 0.003457271286976858;
-    p = p * t - 0.001108213595899569;
-    p = p * t + 0.005677266182946927;
-    p = p * t + 0.002206042476388333;
-    p = p * t - 0.009074334420164379;
-    p = p * t - 0.006522310095450999;
-    p = p * t + 0.013665250297480856;
-    p = p * t + 0.020382848725231946;
-    p = p * t - 0.012160149096430768;
-    p = p * t - 0.0557976642327685;
-    p = p * t - 0.04085091320146279;
-    p = p * t + 0.07663044532501868;
-    p = p * t + 0.2661768550385047;
-    p = p * t + 0.442359287720385;
-    p = p * t + 0.528065171745231;
-    p = p * t + 0.5016530506740873;
-    p = p * t + 0.3962444927759811;
-    p = p * t + 0.2661530011560227;
-    return z * (p * t + 0.15383860995001258);
+    const double q = t * t;
+    double even = -0.0001331898620258937, odd = -0.0007352817922220153;
+    even = even * q + 0.0016070626353107522;
+    odd = odd * q + 0.0009765976533186442;
+    even = even * q - 0.003457271286976858;
+    odd = odd * q - 0.001108213595899569;
+    even = even * q + 0.005677266182946927;
+    odd = odd * q + 0.002206042476388333;
+    even = even * q - 0.009074334420164379;
+    odd = odd * q - 0.006522310095450999;
+    even = even * q + 0.013665250297480856;
+    odd = odd * q + 0.020382848725231946;
+    even = even * q - 0.012160149096430768;
+    odd = odd * q - 0.0557976642327685;
+    even = even * q - 0.04085091320146279;
+    odd = odd * q + 0.07663044532501868;
+    even = even * q + 0.2661768550385047;
+    odd = odd * q + 0.442359287720385;
+    even = even * q + 0.528065171745231;
+    odd = odd * q + 0.5016530506740873;
+    even = even * q + 0.3962444927759811;
+    odd = odd * q + 0.2661530011560227;
+    even = even * q + 0.15383860995001258;
+    return z * (odd * t + even);
 }
 
 /* Below 0 the tail itself, above 0 what the other tail leaves of 1. */
@@ -200,12 +205,12 @@ power_of_twof(float k_and_whole)
 static inline float
 expf_tail(float r)
 {
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    return p * r + 5.0000001201e-1f;
+    const float q = r * r;
+    float odd = 1.9875691500e-4f, even = 1.3981999507e-3f;
+    odd = odd * q + 8.3334519073e-3f;
+    even = even * q + 4.1665795894e-2f;
+    odd = odd * q + 1.6666665459e-1f;
+    return odd * r + (even * q + 5.0000001201e-1f);
 }
 
 static inline float
@@ -231,16 +236,16 @@ logf_of(float x)
     const float_bits m = {.u = (shifted & 0x007fffffu) + low};
     const float k = (float)(int32_t)(shifted >> 23) - (tiny ? 151.0f : 127.0f);
     const float f = m.f - 1, z = f * f;
-    float p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    float y_log = f * (z * p) + k * LN2_LOWF - 0.5f * z + f + k * LN2_HIGHF;
+    float even = 7.0376836292e-2f, odd = -1.1514610310e-1f;
+    even = even * z + 1.1676998740e-1f;
+    odd = odd * z - 1.2420140846e-1f;
+    even = even * z + 1.4249322787e-1f;
+    odd = odd * z - 1.6668057665e-1f;
+    even = even * z + 2.0000714765e-1f;
+    odd = odd * z - 2.4999993993e-1f;
+    even = even * z + 3.3333331174e-1f;
+    float y_log =
+        f * (z * (odd * f + even)) + k * LN2_LOWF - 0.5f * z + f + k * LN2_HIGHF;
     y_log = x == INFINITY ? x : y_log;
     y_log = x == 0 ? -INFINITY : y_log;
     y_log = x < 0 ? NAN : y_log;
@@ -294,16 +299,17 @@ static inline float
 bell_tailf(float u)
 {
     const float z = 4 / (4 + u), t = z - 0.5f;
-    float p = 0x1.0750a6p-6f;
-    p = p * t + 0x1.8c5abcp-7f;
-    p = p * t - 0x1.9abfa6p-5f;
-    p = p * t - 0x1.cd803ep-5f;
-    p = p * t + 0x1.ed2f4ep-5f;
-    p = p * t + 0x1.eed8f4p-3f;
-    p = p * t + 0x1.7dffeep-2f;
-    p = p * t + 0x1.8c6d9p-2f;
-    p = p * t + 0x1.373e38p-2f;
-    return z * (p * t + 0x1.82b4bcp-3f);
+    const float q = t * t;
+    float odd = 0x1.0750a6p-6f, even = 0x1.8c5abcp-7f;
+    odd = odd * q - 0x1.9abfa6p-5f;
+    even = even * q - 0x1.cd803ep-5f;
+    odd = odd * q + 0x1.ed2f4ep-5f;
+    even = even * q + 0x1.eed8f4p-3f;
+    odd = odd * q + 0x1.7dffeep-2f;
+    even = even * q + 0x1.8c6d9p-2f;
+    odd = odd * q + 0x1.373e38p-2f;
+    even = even * q + 0x1.82b4bcp-3f;
+    return z * (odd * t + even);
 }
 
 static inline float

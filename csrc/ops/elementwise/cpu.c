@@ -25,10 +25,12 @@ enum {
     BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
     SCALAR_BYTES = 8192, /* of all blocks, if they hold nothing but scalars */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
-    CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
-    TILE_WIDTH = 256,    /* elements of the rows of a tile, */
-    TILE_ROW_BYTES = 64, /* which are a cache line of a transposed operand, */
-    LEAST_TALL = 4,      /* or so many, if the array has them */
+    CHUNK = 1 << 15,     /* elements per task, at most: 32 KiB to 512 KiB of result */
+    LEAST_CHUNK = 1 << 12, /* the same, at least */
+    SHARES = 8,            /* tasks, if they are not shorter than that */
+    TILE_WIDTH = 256,      /* elements of the rows of a tile, */
+    TILE_ROW_BYTES = 64,   /* which are a cache line of a transposed operand, */
+    LEAST_TALL = 4,        /* or so many, if the array has them */
     WORTH_TILES = 1 << 17, /* and the operand so many bytes */
 };
 
@@ -68,10 +70,14 @@ typedef const loop (*loop_table)[GPO_NDTYPES];
 
 static const loop_table functor_tables[GPO_NISA] = GPO_EACH_ISA(functors);
 static const loop_table cast_tables[GPO_NISA] = GPO_EACH_ISA(casts);
+static const loop_table held_tables[GPO_NISA] = GPO_EACH_ISA(held);
 
 /* ---- tables: a smooth function of a 16-bit float has 65536 values ---- */
 
 enum { VALUES = 1 << 16, WORTH_FILLING = VALUES / 4, WORTH_A_TABLE = VALUES / 16 };
+
+/* An element of a smooth functor takes as long as so many of another one. */
+enum { SMOOTH_COST = 2, SMOOTH_COST_F64 = 8 };
 
 /* The lists of functors.def; only the smooth functors cost more than a load. */
 enum {
@@ -94,21 +100,33 @@ static const bool is_smooth[ELEMENTWISE_NFUNCTORS] = {
 #undef FUNCTOR
 };
 
-/* [1] is bfloat16's; filled at first use, never freed. */
+/* [1] is bfloat16's; filled when it pays, never freed. */
 static _Atomic(uint16_t *) tables[ELEMENTWISE_NFUNCTORS][2];
+static atomic_int_least64_t computed[ELEMENTWISE_NFUNCTORS][2]; /* without a table */
 
 /*
  * The table of a functor, for a call of `size` elements; NULL if it is not filled yet
  * and they are too few, or if there is no memory for it.  The one call that also fills
- * the table, by `f`, takes at most five times the time of its loop.
+ * the table, by `f`, takes at most five times the time of its loop; or smaller calls so
+ * far have computed as many elements as the table has, so that it at most doubles what
+ * they took together.
  */
 static const uint16_t *
 table_of(elementwise_functor functor, gpo_dtype type, int64_t size, loop f)
 {
-    _Atomic(uint16_t *) *place = &tables[functor][type == GPO_BF16];
+    const int which = type == GPO_BF16;
+    _Atomic(uint16_t *) *place = &tables[functor][which];
     uint16_t *table = atomic_load(place), *first = NULL;
-    if (table || size < WORTH_FILLING || !(table = malloc(VALUES * sizeof *table))) {
+    if (table) {
         return table;
+    }
+    if (size < WORTH_FILLING &&
+        atomic_fetch_add_explicit(&computed[functor][which], size,
+                                  memory_order_relaxed) < VALUES) {
+        return NULL;
+    }
+    if (!(table = malloc(VALUES * sizeof *table))) {
+        return NULL;
     }
     for (int i = 0; i < VALUES; i++) {
         table[i] = (uint16_t)i;
@@ -155,8 +173,10 @@ typedef struct job {
     bool scalar[ELEMENTWISE_INPUTS];
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
     bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
-    bool any_scalar;
+    bool any_scalar;                /* in a block */
+    bool held;           /* the loop reads scalars in place: one element each */
     bool flat;           /* operands that are not scalars are read in place */
+    int64_t chunk;       /* elements of a task */
     int64_t block;       /* elements of a block */
     int64_t block_bytes; /* of all blocks of a task */
     int across; /* the axis that transposed operands walk with their least stride, or -1 */
@@ -229,7 +249,7 @@ find_tiles(job *j)
 static bool
 has_block(const job *j, int k)
 {
-    return j->scalar[k] || !j->flat;
+    return j->scalar[k] ? !j->held : !j->flat;
 }
 
 /*
@@ -255,6 +275,27 @@ size_blocks(job *j)
     j->block_bytes = j->block * bytes + (j->widen ? BLOCK * WIDEST : 0);
 }
 
+/* Whether every operand but the first is a scalar. */
+static bool
+is_array_and_scalars(const elementwise_plan *plan)
+{
+    bool found = plan->inputs > 1 && !elementwise_is_scalar(plan, 0);
+    for (int k = 1; k < plan->inputs; k++) {
+        found = found && elementwise_is_scalar(plan, k);
+    }
+    return found;
+}
+
+/* The cost of the elements of a call, in elements of a sum. */
+static int64_t
+cost_of(const elementwise_plan *plan)
+{
+    const int each = !is_smooth[plan->functor] ? 1
+                     : plan->type == GPO_F64   ? SMOOTH_COST_F64
+                                               : SMOOTH_COST;
+    return plan->size * each;
+}
+
 static void
 start(job *j, const gpo_call *call, bool plain)
 {
@@ -274,6 +315,11 @@ start(job *j, const gpo_call *call, bool plain)
     else {
         j->loop = functors[plan->functor][plan->type];
     }
+    const loop held = held_tables[gpo_cpu_isa()][plan->functor][plan->type];
+    j->held = !plain && held && is_array_and_scalars(plan);
+    if (j->held) {
+        j->loop = held;
+    }
     if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 && !plain &&
         plan->size >= WORTH_A_TABLE) {
         j->table = table_of(plan->functor, plan->type, plan->size, j->loop);
@@ -284,10 +330,12 @@ start(job *j, const gpo_call *call, bool plain)
     for (int k = 0; k < plan->inputs; k++) {
         j->in[k] = call->in[plan->input[k]].data;
         j->scalar[k] = elementwise_is_scalar(plan, k);
-        j->any_scalar = j->any_scalar || j->scalar[k];
+        j->any_scalar = j->any_scalar || (j->scalar[k] && !j->held);
         find_layout(j, k);
         j->crossed[k] = false;
     }
+    const int64_t share = (plan->size / SHARES + LEAST_CHUNK) & -LEAST_CHUNK;
+    j->chunk = share < CHUNK ? share : CHUNK;
     size_blocks(j);
     j->across = -1;
     if (!plain && plan->ndim > 1) {
@@ -384,7 +432,7 @@ take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
     const int64_t run = run_left(c, plan);
     bool in_place = !j->any_scalar && !j->widen && plan->ndim > 0;
     for (int k = 0; k < plan->inputs; k++) {
-        in_place = in_place && plan->strides[k][last] == 1;
+        in_place = in_place && (j->scalar[k] || plan->strides[k][last] == 1);
     }
     m = in_place ? n : m;
     m = m < run ? m : run;
@@ -456,7 +504,10 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
         if (k < plan->inputs && has_block(j, k)) {
             carrier += j->block * plan->bytes[k];
         }
-        if (k < plan->inputs && j->scalar[k]) {
+        if (k < plan->inputs && j->scalar[k] && j->held) {
+            b.packed[k] = (char *)j->in[k]; /* read only */
+        }
+        else if (k < plan->inputs && j->scalar[k]) {
             gather(b.packed[k], j->in[k], n < j->block ? n : j->block, 0,
                    plan->bytes[k]);
         }
@@ -481,8 +532,8 @@ static void
 task(void *context, int64_t i, void *memory)
 {
     const job *j = context;
-    const int64_t begin = i * CHUNK, left = j->plan->size - begin;
-    chunk(j, begin, left < CHUNK ? left : CHUNK, memory, NULL);
+    const int64_t begin = i * j->chunk, left = j->plan->size - begin;
+    chunk(j, begin, left < j->chunk ? left : j->chunk, memory, NULL);
 }
 
 static void
@@ -503,7 +554,7 @@ run(gpo_call *call, job *j, bool parallel)
     if (j->across >= 0 && size > 0) {
         return run_tiles(call, j, parallel);
     }
-    return parallel ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK,
+    return parallel ? gpo_cpu_work(call, true, (size + j->chunk - 1) / j->chunk,
                                    (size_t)j->block_bytes, task, j)
                     : gpo_cpu_work(call, false, size > 0, (size_t)j->block_bytes,
                                    task_of_all, j);
@@ -548,11 +599,12 @@ static const gpo_variant variants[] = {
                       "",
                       "run-to-run",
                       {GPO_EVERY_DTYPE(run_simd)}},
-    [GPO_CPU_THREADS] = {"threads",
-                         "simd on chunks of 32768 elements, shared out among threads",
-                         "",
-                         "run-to-run",
-                         {GPO_EVERY_DTYPE(run_threads)}},
+    [GPO_CPU_THREADS] =
+        {"threads",
+         "simd on chunks of up to 32768 elements, shared out among threads",
+         "",
+         "run-to-run",
+         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
@@ -560,9 +612,9 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     return gpo_cpu_choose(
-        variants, call->out[0].size >= 2 * CHUNK,
-        "up to 65536 elements starting threads costs more than they save",
-        "from 65536 elements on several threads pay", why);
+        variants, cost_of(elementwise_plan_of(call)) >= 2 * CHUNK,
+        "for less than 65536 sums starting threads costs more than they save",
+        "from the time of 65536 sums on several threads pay", why);
 }
 
 const gpo_table elementwise_cpu = {variants, choose};
