@@ -31,6 +31,7 @@ enum {
     FOLD_ROWS = 8,    /* rows that `fold_rows` folds */
     SHORT_ROW = 256,  /* longest row, in elements, for `short_rows` */
     SHORT_ROW_LANES = 16,
+    EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors */
 };
 
 /* The inner loops of one fold; T is the element, A the partial result, S the state. */
@@ -68,6 +69,9 @@ typedef void (*stream)(const void *x, void *t);
 /* Packs every second of n elements; false if there is no loop for their size. */
 typedef bool (*gather_two)(void *restrict to, const void *from, int64_t n,
                            int64_t bytes);
+
+/* y[i] = x[i] rounded once */
+typedef void (*narrow)(int64_t n, const double *x, gpo_f16 *y);
 
 /* ---- the three instruction sets ---- */
 
@@ -126,6 +130,8 @@ find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
     return tables[isa][op][dtype];
 }
 
+static const narrow narrows[GPO_NISA] = GPO_EACH_ISA(narrow_doubles);
+
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
@@ -135,7 +141,8 @@ enum {
     STRIP_COLUMNS = 4096,  /* most columns of a strip */
     STRIPS = 16,           /* with fewer tasks than this, strips are halved, */
     LEAST_STRIP = 1024,    /* down to this many columns */
-    NARROW_BYTES = 32,     /* narrower columns are gathered into rows */
+    NARROW_BYTES = 32,     /* narrower columns are gathered into rows, */
+    GROUPED_BYTES = 128,   /* contiguous ones up to this width */
     STRIP_ROWS = 512,      /* rows of a strip in one chunk */
     BATCH = 256,           /* results finished together */
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
@@ -160,8 +167,10 @@ typedef struct job {
     const loops *loops;
     const loops *combine; /* folds states */
     stream stream;        /* for contiguous elements, or NULL */
-    bool arg;             /* argmin, argmax */
-    bool early;           /* any, all: a state that is not 0 decides */
+    narrow narrow;
+    bool arg;           /* argmin, argmax */
+    bool early;         /* any, all: a state that is not 0 decides */
+    uint64_t magnitude; /* the bits of an element that make it true */
     bool parallel;
     bool interleaved; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
@@ -354,7 +363,7 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
     const int64_t n = rest < j->chunk ? rest : j->chunk;
     cursor c;
     seek(&c, origin, j->reduced, j->loops->bytes, first);
-    state acc[NARROW_BYTES];
+    state acc[GROUPED_BYTES];
     if (index) {
         row_extreme(j, &c, first, n, acc, index, memory);
         memcpy(value, acc, (size_t)j->state_bytes);
@@ -458,6 +467,24 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
     }                                             \
     FINISH(type, store(f[i] + zero));
 
+/* The results f[i] / count + zero. */
+static void
+finish_halves(const job *j, const double *f, int64_t n, double count, double zero,
+              gpo_f16 *to)
+{
+    double exact[BATCH];
+    for (int64_t k = 0; k < n; k += BATCH) {
+        const int64_t some = n - k < BATCH ? n - k : BATCH;
+        for (int64_t i = 0; i < some; i++) {
+            exact[i] = f[k + i] + zero;
+        }
+        for (int64_t i = 0; j->plan->op == REDUCE_MEAN && i < some; i++) {
+            exact[i] = f[k + i] / count + zero;
+        }
+        j->narrow(some, exact, to + k);
+    }
+}
+
 /* Writes n results to `out`: from their states, or from `index` if not NULL. */
 static void
 store(const job *j, const void *value, const int64_t *index, int64_t n, void *out)
@@ -498,7 +525,7 @@ store(const job *j, const void *value, const int64_t *index, int64_t n, void *ou
             FINISH(uint64_t, u[i]);
             return;
         case GPO_F16:
-            FINISH_MEANS(gpo_f16, f16_of_f64)
+            finish_halves(j, f, n, count, zero, out);
             return;
         case GPO_BF16:
             FINISH_MEANS(gpo_bf16, bf16_of_f64)
@@ -612,6 +639,7 @@ row_group(void *context, int64_t i, void *memory)
     const bool short_rows =
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     const int64_t keep = j->keep;
+    const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
     const bool short_groups = keep > 1 && SHORT_ROW_LANES / 2 % keep == 0 &&
                               cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
     state value[BATCH], acc[BATCH];
@@ -637,7 +665,13 @@ row_group(void *context, int64_t i, void *memory)
             f->widen(acc, n, value);
         }
         else if (short_rows && keep == 1) {
-            f->short_rows(c.at, n, stride, cols, acc);
+            for (int64_t k = 0; extremes && k < n; k++) {
+                f->extreme(c.at + k * stride * f->bytes, cols,
+                           (char *)acc + k * f->acc_bytes);
+            }
+            if (!extremes) {
+                f->short_rows(c.at, n, stride, cols, acc);
+            }
             f->widen(acc, n, value);
             for (int64_t k = 0; j->arg && k < n; k++) {
                 index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
@@ -798,8 +832,11 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
     j->combine = find_loops(isa, op, j->loops->state);
     const bool far = isa == GPO_ISA_V4 && call->in[0].size * j->loops->bytes > CACHED;
     j->stream = find_stream(far ? GPO_ISA_V3 : isa, op, call->in[0].dtype);
+    j->narrow = narrows[isa];
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
+    const bool sign = gpo_dtypes[call->in[0].dtype].kind == 'f';
+    j->magnitude = sign ? ~(UINT64_C(1) << (8 * j->loops->bytes - 1)) : UINT64_MAX;
     j->parallel = parallel;
     j->state_bytes = gpo_dtypes[j->loops->state].bytes;
     j->initial = initial_states(j, memory);
@@ -906,7 +943,7 @@ find_groups(job *j, reduce_axes *groups, reduce_axes *row)
     const reduce_axes *kept = j->kept, *reduced = j->reduced;
     const int last = kept->ndim - 1;
     const int64_t width = kept->shape[last];
-    if (j->arg || width < 2 || width * j->loops->bytes >= NARROW_BYTES ||
+    if (j->arg || width < 2 || width * j->loops->bytes > GROUPED_BYTES ||
         kept->strides[last] != 1 || reduced->ndim != 1 || j->cols < 2 ||
         reduced->strides[0] != width) {
         return;
