@@ -376,6 +376,40 @@ def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtyp
         assert not wrong.any(), (op, wide[wrong][:3], got[wrong][:3], exact[wrong][:3])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "gelu", "silu"])
+def test_small_calls_fill_a_table(name: str, dtype: str) -> None:
+    """Calls of few elements compute, until a table of the same values replaces the loop."""
+    x = np.random.default_rng(3).standard_normal(5000).astype(dtype_of(dtype))
+    function = getattr(gpuopt, name)
+    first = function(x, backend="cpu", variant="scalar").tobytes()
+    for _ in range(30):
+        assert function(x, backend="cpu", variant="simd").tobytes() == first
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "maximum", "clip"])
+def test_scalars_beside_an_array_at_any_address(name: str, variant: str) -> None:
+    """Heads before a cache line, rows of a view, and scalars that are arrays."""
+    rng = np.random.default_rng(4)
+    more = (0.5, 1.5) if name == "clip" else (1.5,)
+    for dtype in ("float16", "float32", "float64"):
+        base = rng.standard_normal(40_011).astype(dtype)
+        scalars = [np.full((1,), value, dtype) for value in more]
+        for x in (
+            base,
+            base[1:],
+            base[7:20_000],
+            base[11 : 11 + 80 * 99].reshape(99, 80)[:, 3:],
+        ):
+            out = np.empty(x.size + 5, dtype)[5:].reshape(x.shape)
+            function = getattr(gpuopt, name)
+            want = function(x, *more, backend="cpu", variant="scalar")
+            for operands in (more, scalars):
+                got = function(x, *operands, out=out, backend="cpu", variant=variant)
+                assert got.tobytes() == want.tobytes(), (dtype, x.shape)
+
+
 @each_variant
 def test_silu_at_its_ends(backend: str, variant: str) -> None:
     where: dict[str, Any] = {"backend": backend, "variant": variant}

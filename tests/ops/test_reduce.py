@@ -529,13 +529,34 @@ def test_few_neighbouring_columns(variant: str, dtype: str, op: str) -> None:
                     x = np.where(rng.random(x.shape) < 8 / cols, 2, 1).astype(dtype)
                 if op == "all":
                     x[:, rng.integers(cols), rng.integers(width)] = 0
-                for view, axis in ((x, 1), (x.transpose(2, 1, 0), 1), (x[0].T, 1), (x[0], 0)):
+                apart = np.repeat(x, 2, axis=2)[..., ::2]
+                views = [(x, 1), (x.transpose(2, 1, 0), 1), (x[0].T, 1), (x[0], 0), (apart, 1)]
+                if cols < 129:  # neighbours of other rows lie between those of a row
+                    many = np.repeat(x[:1], 40, axis=0) if outer == 3 else x
+                    views.append((many.transpose(1, 2, 0).copy().transpose(2, 0, 1), 1))
+                for view, axis in views:
                     got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
                     wide = view.astype("f8") if got.dtype.kind == "f" else view
                     want = getattr(np, op)(wide, axis=axis)
                     with np.errstate(over="ignore"):
                         want = want.astype(got.dtype)
                     np.testing.assert_allclose(got, want, 1e-6, err_msg=f"{view.shape}")
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float32", "float64"])
+def test_truths_of_one_element_and_of_few_rows(variant: str, dtype: str) -> None:
+    """nan is true, and -0.0 is not; in place, apart and backwards."""
+    rng = np.random.default_rng(14)
+    for rows in (1, 2, 7):
+        x = rng.integers(0, 2, (rows, 1031)).astype(dtype)
+        if np.dtype(dtype).kind == "f":
+            x[:, ::3], x[:, 1::3] = -0.0, np.where(x[:, 1::3] > 0, np.nan, -1)
+            x[0, ::6] = 0.0
+        for view in (x, np.repeat(x, 2, axis=1)[:, ::2], x[:, ::-1]):
+            for op in ("any", "all"):
+                got = reduce(view, op, axis=0, backend="cpu", variant=variant)
+                np.testing.assert_array_equal(got, getattr(np, op)(view, axis=0))
 
 
 @each_cpu

@@ -172,6 +172,7 @@ typedef struct job {
     bool early;         /* any, all: a state that is not 0 decides */
     uint64_t magnitude; /* the bits of an element that make it true */
     bool parallel;
+    bool direct;      /* the partial results of columns are the results: is_direct */
     bool interleaved; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
@@ -640,7 +641,8 @@ row_group(void *context, int64_t i, void *memory)
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     const int64_t keep = j->keep;
     const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
-    const bool short_groups = keep > 1 && SHORT_ROW_LANES / 2 % keep == 0 &&
+    const bool short_groups = keep > 1 && reduced->strides[0] == 1 &&
+                              SHORT_ROW_LANES / 2 % keep == 0 &&
                               cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
@@ -750,6 +752,10 @@ column_strip(void *context, int64_t i, void *memory)
     }
     else {
         strip_fold(j, &c, n, w, j->kept->strides[j->kept->ndim - 1], memory);
+        if (j->direct) {
+            store_direct(j, memory, w, row);
+            return;
+        }
         j->loops->widen(memory, w, value);
     }
     if (j->chunks == 1) {
@@ -944,12 +950,12 @@ find_groups(job *j, reduce_axes *groups, reduce_axes *row)
     const int last = kept->ndim - 1;
     const int64_t width = kept->shape[last];
     if (j->arg || width < 2 || width * j->loops->bytes > GROUPED_BYTES ||
-        kept->strides[last] != 1 || reduced->ndim != 1 || j->cols < 2 ||
-        reduced->strides[0] != width) {
+        kept->strides[last] < 1 || reduced->ndim != 1 || j->cols < 2 ||
+        reduced->strides[0] != width * kept->strides[last]) {
         return;
     }
     *groups = *kept, groups->ndim = last;
-    *row = (reduce_axes){1, {j->cols * width}, {1}};
+    *row = (reduce_axes){1, {j->cols * width}, {kept->strides[last]}};
     j->kept = one_axis_at_least(groups);
     j->reduced = row;
     j->keep = width;
@@ -1051,7 +1057,7 @@ run(gpo_call *call, bool parallel)
     find_groups(&j, &groups, &row);
     j.interleaved = is_interleaved(&j);
     const bool columns =
-        j.interleaved &&
+        j.interleaved && j.keep == 1 &&
         j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
     int64_t tasks, bytes_each;
     if (columns) {
@@ -1069,6 +1075,7 @@ run(gpo_call *call, bool parallel)
         }
         bytes_each = size_strips(&j);
         j.strips = ceil_div(j.width, j.strip);
+        j.direct = is_direct(&j);
         tasks = j.outers * j.strips * j.chunks;
     }
     else {
