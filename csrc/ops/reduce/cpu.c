@@ -142,7 +142,9 @@ enum {
     STRIPS = 16,           /* with fewer tasks than this, strips are halved, */
     LEAST_STRIP = 1024,    /* down to this many columns */
     NARROW_BYTES = 32,     /* narrower columns are gathered into rows, */
-    GROUPED_BYTES = 128,   /* contiguous ones up to this width */
+    GROUPED_BYTES = 128,   /* and wider ones up to this width, */
+    GROUPED = 64,          /* of fewer columns, */
+    FEW_ROWS = 16,         /* of more rows */
     STRIP_ROWS = 512,      /* rows of a strip in one chunk */
     BATCH = 256,           /* results finished together */
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
@@ -949,13 +951,16 @@ find_groups(job *j, reduce_axes *groups, reduce_axes *row)
     const reduce_axes *kept = j->kept, *reduced = j->reduced;
     const int last = kept->ndim - 1;
     const int64_t width = kept->shape[last];
-    if (j->arg || width < 2 || width * j->loops->bytes > GROUPED_BYTES ||
-        kept->strides[last] < 1 || reduced->ndim != 1 || j->cols < 2 ||
-        reduced->strides[0] != width * kept->strides[last]) {
+    const int64_t step = kept->strides[last], bytes = width * j->loops->bytes;
+    const bool narrow = bytes < NARROW_BYTES;
+    if (j->arg || width < 2 || step < 1 || step > 2 || reduced->ndim != 1 ||
+        j->cols < 2 || reduced->strides[0] != width * step ||
+        (!narrow &&
+         (bytes > GROUPED_BYTES || width >= GROUPED || j->cols <= FEW_ROWS))) {
         return;
     }
     *groups = *kept, groups->ndim = last;
-    *row = (reduce_axes){1, {j->cols * width}, {kept->strides[last]}};
+    *row = (reduce_axes){1, {j->cols * width}, {step}};
     j->kept = one_axis_at_least(groups);
     j->reduced = row;
     j->keep = width;
