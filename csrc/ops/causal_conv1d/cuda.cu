@@ -114,11 +114,12 @@ walks_pay(const gpo_call *call, const conv_plan &p)
 static bool
 has_few_taps(const gpo_call *call, bool by_channels)
 {
+    const bool is_cut = conv_plan_of(call)->segments != SEGMENTS_NONE;
     switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
         case 2:
-            return takes_few_taps(conv_of<f16>(call), by_channels);
+            return takes_few_taps(conv_of<f16>(call), by_channels, is_cut);
         case 4:
-            return takes_few_taps(conv_of<float>(call), by_channels);
+            return takes_few_taps(conv_of<float>(call), by_channels, is_cut);
         default:
             return false;
     }

@@ -1,13 +1,14 @@
 /*
  * backward_few_taps.cu  The gradients of filters of 2 to 8 taps, rows of neighbouring steps
- * (BCT) that are whole packs, in one pass and mostly one launch.  As
- * backward_short_filters.cu, but compiled for numbers of taps, and a warp walks through
- * all items of its rows without a stop between rows: DEPTH items are under way.  dw is made
- * of the same g of later steps as dx, so without SiLU nothing before a pack is needed.
+ * (BCT), in one pass and mostly one launch.  As backward_short_filters.cu, but compiled for
+ * numbers of taps, and a warp walks through all its items without a stop between rows:
+ * DEPTH items are under way.  dw is made of the same g of later steps as dx.  With SiLU or
+ * segments rows are whole packs, and a warp has its own, from the end to the start;
+ * without, warps take items by turns (item_walks.cuh).
  * Cost:  reads x and dy once and writes dx once.
  * See few_taps.cuh for the sums, backward_few_taps_channels_last.cu for layout BTC.
  */
-#include "few_taps.cuh"
+#include "item_walks.cuh"
 
 struct walks_work {
     int shift;            /* log2 of the lanes of a row */
@@ -19,11 +20,10 @@ struct walks_work {
     int64_t tasks;
     part_sums sums;
     segment_marks marks;
+    item_walks by_items; /* without SiLU and segments */
 };
 
-constexpr int BLOCK_WARPS = SHORT_BLOCK / WARP;
 constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs more */
-constexpr int DEPTH = 2;         /* items under way */
 
 /* Blocks per SM for which registers are kept; with segments the kernels have SILU. */
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
@@ -37,25 +37,17 @@ constexpr int HALO = (LAGS - 2 + pack<T>::SIZE) / pack<T>::SIZE;
 template <int LAGS, typename T>
 constexpr int NEXT = LAGS - 1 < pack<T>::SIZE ? LAGS - 1 : pack<T>::SIZE;
 
-/* What an item gives to the one before it: its first g or, without SiLU, words of dy. */
-template <bool SILU, int LAGS, typename T>
+/* What an item gives to the one before it: its first g. */
+template <int LAGS, typename T>
 struct first_gradients {
     using V = value_type<T>;
-    static constexpr int PER_WORD = SILU ? 1 : 4 / sizeof(T);
-    static constexpr int COUNT = (NEXT<LAGS, T> + PER_WORD - 1) / PER_WORD;
-    std::conditional_t<SILU, V, unsigned> v[COUNT];
+    V v[NEXT<LAGS, T>];
 
-    __device__ __forceinline__ void set(const V (&g)[pack<T>::SIZE], const uint4 &dy)
+    __device__ __forceinline__ void set(const V (&g)[pack<T>::SIZE])
     {
-        const unsigned words[4] = {dy.x, dy.y, dy.z, dy.w};
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            if constexpr (SILU) {
-                v[i] = g[i];
-            }
-            else {
-                v[i] = words[i];
-            }
+        for (int i = 0; i < NEXT<LAGS, T>; i++) {
+            v[i] = g[i];
         }
     }
 };
@@ -63,12 +55,12 @@ struct first_gradients {
 template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
-    bool has_slope; /* with SiLU: whether the call has it */
+    bool has_slope; /* whether the call has SiLU */
     bool has_last;  /* the last lag: see has_lag */
 };
 
 /* g of a pack, of dy and the values of x from LAGS - 1 before it. */
-template <bool SILU, int LAGS, typename T, typename V, typename Where>
+template <int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
 gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
                      const row_filter<V, LAGS> &filter,
@@ -76,7 +68,7 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 {
     constexpr int SIZE = pack<T>::SIZE;
     values_of_chunk<T>(g, dy);
-    if (SILU && filter.has_slope) {
+    if (filter.has_slope) {
         V sum[SIZE];
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
@@ -92,72 +84,42 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 }
 
 /* g of a pack and of the LAGS - 1 steps after it; `next` as in compute_row_item. */
-template <bool SILU, int LAGS, typename T, typename V>
+template <int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 gradients_from_pack(V (&later)[pack<T>::SIZE + LAGS - 1],
-                    first_gradients<SILU, LAGS, T> &next, const V (&g)[pack<T>::SIZE],
-                    const uint4 &dy, lane_group at)
+                    first_gradients<LAGS, T> &next, const V (&g)[pack<T>::SIZE],
+                    lane_group at)
 {
     constexpr int SIZE = pack<T>::SIZE;
 #pragma unroll
     for (int i = 0; i < SIZE; i++) {
         later[i] = g[i];
     }
-    if constexpr (SILU) {
 #pragma unroll
-        for (int j = 0; j < LAGS - 1; j++) {
-            const int d = 1 + j / SIZE, i = j % SIZE;
-            const V give = at.lane < d ? next.v[i] : g[i];
-            later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
-        }
+    for (int j = 0; j < LAGS - 1; j++) {
+        const int d = 1 + j / SIZE, i = j % SIZE;
+        const V give = at.lane < d ? next.v[i] : g[i];
+        later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
     }
-    else {
-        constexpr int PER_WORD = first_gradients<SILU, LAGS, T>::PER_WORD;
-        const unsigned mine[4] = {dy.x, dy.y, dy.z, dy.w};
-#pragma unroll
-        for (int k = 0; k < (LAGS - 2 + PER_WORD) / PER_WORD; k++) {
-            const int d = 1 + k / 4, i = k % 4;
-            const unsigned give = at.lane < d ? next.v[i] : mine[i];
-            V some[PER_WORD];
-            values_of_chunk<T>(
-                some, __shfl_sync(ALL_LANES, give, (at.lane + d) & (WARP - 1)));
-#pragma unroll
-            for (int j = 0; j < PER_WORD; j++) {
-                if (k * PER_WORD + j < LAGS - 1) {
-                    later[SIZE + k * PER_WORD + j] = some[j];
-                }
-            }
-        }
-    }
-    next.set(g, dy);
+    next.set(g);
 }
 
 /*
  * One item.  `next`: in the first lanes the first g of the item after, then of this one.
  * Lanes after the end of the row have no pack.
  */
-template <bool SILU, int LAGS, typename T, typename V, typename Where>
+template <int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
-compute_row_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
+compute_row_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, bool is_there,
                  lane_group at, const Where &where)
 {
     constexpr int SIZE = pack<T>::SIZE;
-    V x[LAGS - 1 + SIZE] = {}, g[SIZE], later[SIZE + LAGS - 1];
-    if constexpr (SILU) {
-        values_of_lane<LAGS, T>(x, own, before, at);
-    }
-    else {
-        V mine[SIZE];
-        values_of_chunk<T>(mine, own);
-#pragma unroll
-        for (int i = 0; i < SIZE; i++) {
-            x[LAGS - 1 + i] = mine[i];
-        }
-    }
-    gradient_of_row_pack<SILU, LAGS, T>(g, dy, filter, x, where);
-    gradients_from_pack<SILU, LAGS, T>(later, next, g, dy, at);
+    V x[LAGS - 1 + SIZE], g[SIZE], later[SIZE + LAGS - 1];
+    values_of_lane<LAGS, T>(x, own, before, at);
+    gradient_of_row_pack<LAGS, T>(g, dy, filter, x, where);
+    gradients_from_pack<LAGS, T>(later, next, g, at);
     if (is_there) {
         V sum[SIZE] = {}, part = 0;
 #pragma unroll
@@ -184,9 +146,9 @@ compute_row_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
 }
 
 /* The same where segments may begin: then a product at a time, in all lanes. */
-template <bool SILU, int LAGS, typename T, typename V>
+template <int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-compute_cut_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
+compute_cut_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, int u, bool is_there,
                  lane_group at, row_marks row)
@@ -198,54 +160,51 @@ compute_cut_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
     }
     if (__any_sync(ALL_LANES, ((marks | later) & SEEN<LAGS, T>) != 0)) {
         const in_a_segment<LAGS> where = {{}, marks, later};
-        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
-                               where);
+        compute_row_item(total, next, filter, own, before, dy, dx, is_there, at, where);
     }
     else {
-        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
-                               in_the_middle{});
+        compute_row_item(total, next, filter, own, before, dy, dx, is_there, at,
+                         in_the_middle{});
     }
 }
 
 /* The first g after a stretch that ends inside the row, `u` the step of a lane's pack. */
-template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
+template <short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-gradients_after(first_gradients<SILU, LAGS, T> &next, const row_filter<V, LAGS> &filter,
+gradients_after(first_gradients<LAGS, T> &next, const row_filter<V, LAGS> &filter,
                 const T *x, const T *dy, int u, row_marks row)
 {
     constexpr int SIZE = pack<T>::SIZE;
     V values[LAGS - 1 + SIZE] = {}, g[SIZE];
     const uint4 after = pack_from(dy + u, true);
-    if constexpr (SILU) {
-        constexpr int BEFORE = HALO<LAGS, T> * SIZE;
+    constexpr int BEFORE = HALO<LAGS, T> * SIZE;
 #pragma unroll
-        for (int h = 0; h <= HALO<LAGS, T>; h++) {
-            V some[SIZE];
-            values_of_chunk<T>(some, pack_from(x + u - BEFORE + h * SIZE, true));
+    for (int h = 0; h <= HALO<LAGS, T>; h++) {
+        V some[SIZE];
+        values_of_chunk<T>(some, pack_from(x + u - BEFORE + h * SIZE, true));
 #pragma unroll
-            for (int i = 0; i < SIZE; i++) {
-                const int k = h * SIZE + i - (BEFORE - (LAGS - 1));
-                if (k >= 0) {
-                    values[k] = some[i];
-                }
+        for (int i = 0; i < SIZE; i++) {
+            const int k = h * SIZE + i - (BEFORE - (LAGS - 1));
+            if (k >= 0) {
+                values[k] = some[i];
             }
         }
     }
-    if constexpr (SILU && ROWS == CUT) {
+    if constexpr (ROWS == CUT) {
         const in_a_segment<LAGS> where = {{}, row.from(u - (LAGS - 1)), 0};
-        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, where);
+        gradient_of_row_pack<LAGS, T>(g, after, filter, values, where);
     }
     else {
-        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, in_the_middle{});
+        gradient_of_row_pack<LAGS, T>(g, after, filter, values, in_the_middle{});
     }
-    next.set(g, after);
+    next.set(g);
 }
 
 /*
  * All items of `units` units of channel c from `begin` on, each row from its end to its
  * start; the loads of the last DEPTH reach into the next row.
  */
-template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
+template <short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
           int64_t c, bool is_channel, int64_t begin, int units, lane_group at)
@@ -260,7 +219,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     const T *x = v.x.row(b, c) + top + at.place * SIZE;
     const T *dy = v.dy.row(b, c) + top + at.place * SIZE;
     T *dx = v.out.row(b, c) + top + at.place * SIZE;
-    const bool has_before = SILU && stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
+    const bool has_before = stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
     const int count = units * items;
     int u = top + at.place * SIZE, item = items, load_u = u, load_item = items;
     uint4 own[DEPTH], gradient[DEPTH];
@@ -283,17 +242,17 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     }
     row_filter<V, LAGS> filter;
     load_few_taps<LAGS>(filter.tap, v, c);
-    filter.offset = SILU ? v.offset(c) : V(0);
+    filter.offset = v.offset(c);
     filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
     filter.has_last = v.lags == LAGS;
     row_marks row = {};
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
     }
-    first_gradients<SILU, LAGS, T> next = {};
+    first_gradients<LAGS, T> next = {};
     if (is_cut && at.lane < HALO<LAGS, T> && u + ITEM < steps) {
-        gradients_after<SILU, ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
-                                          u + ITEM, row);
+        gradients_after<ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
+                                    u + ITEM, row);
     }
     for (int done = 0; done < count; done += DEPTH) {
 #pragma unroll
@@ -301,13 +260,13 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
             if (done + k < count) {
                 const uint4 &before = own[(k + 1) % DEPTH];
                 if constexpr (ROWS == CUT) {
-                    compute_cut_item<SILU>(total, next, filter, own[k], before,
-                                           gradient[k], dx, u, u < steps, at, row);
+                    compute_cut_item(total, next, filter, own[k], before, gradient[k],
+                                     dx, u, u < steps, at, row);
                 }
                 else {
                     const at_row_ends<SIZE> where = {u, steps - u};
-                    compute_row_item<SILU>(total, next, filter, own[k], before,
-                                           gradient[k], dx, u < steps, at, where);
+                    compute_row_item(total, next, filter, own[k], before, gradient[k],
+                                     dx, u < steps, at, where);
                 }
                 load(k, done + k + DEPTH);
                 item--;
@@ -344,13 +303,24 @@ __launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, SILU, ROWS>)
     const int64_t group = task - part * work.groups.by, first = group * channels;
     const int64_t wanted = first + (at.lane >> work.shift);
     const int64_t c = wanted < v.channels ? wanted : 0;
-    const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
-    const int64_t rest = work.units - begin;
     V total[LAGS + 1] = {};
-    if (rest > 0) {
-        walk_rows<SILU, ROWS, LAGS>(
-            total, v, work, c, wanted < v.channels, begin,
-            static_cast<int>(rest < work.share ? rest : work.share), at);
+    if constexpr (SILU) {
+        const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
+        const int64_t rest = work.units - begin;
+        if (rest > 0) {
+            walk_rows<ROWS, LAGS>(
+                total, v, work, c, wanted < v.channels, begin,
+                static_cast<int>(rest < work.share ? rest : work.share), at);
+        }
+    }
+    else {
+        const item_walks &by = work.by_items;
+        const int64_t begin = part * by.share;
+        const int64_t end = begin + by.share < by.total ? begin + by.share : by.total;
+        if (begin + warp < end) {
+            walk_items<LAGS>(total, v, by, c, wanted < v.channels, begin + warp, end,
+                             at, 1 << work.shift);
+        }
     }
 #pragma unroll
     for (int s = 0; s <= LAGS; s++) {
@@ -407,11 +377,9 @@ rows_of_warp(int64_t groups, int64_t units, int64_t least, int64_t slots)
  * make room for one.
  */
 static void
-split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
-            int64_t channels)
+split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches)
 {
-    work->shift = lanes_of_row(packs);
-    const int64_t groups = ceil_div(channels, WARP >> work->shift);
+    const int64_t groups = work->groups.by;
     const int64_t row_items = ceil_div(packs, WARP);
     const int64_t block = batches < BLOCK_WARPS ? BLOCK_WARPS / batches : 1;
     const int64_t full = slots * BLOCK_WARPS / (groups * batches);
@@ -421,7 +389,6 @@ split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
     int64_t items = ceil_div(row_items, pieces);
     items = items < 2 && row_items > 1 ? 2 : items;
     work->items = static_cast<int>(items);
-    work->groups = divider_of(groups);
     work->stretches = divider_of(ceil_div(row_items, items));
     work->units = batches * work->stretches.by;
     work->share = 1;
@@ -432,7 +399,6 @@ split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
             rows_of_warp(groups, work->units, of_one < least ? of_one : least, slots);
     }
     work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
-    work->tasks = groups * work->sums.parts;
 }
 
 template <typename T, int LAGS>
@@ -447,8 +413,18 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
                            : v.finish == FINISH_SILU
                                ? walks_blocks<T, LAGS, true, PLAIN>
                                : walks_blocks<T, LAGS, false, PLAIN>;
-        split_walks(&work, gpo_processors(call) * blocks, v.steps / pack<T>::SIZE,
-                    v.batches, v.channels);
+        const int64_t slots = gpo_processors(call) * blocks;
+        const int64_t packs = packs_of_row(v.out, v.steps);
+        work.shift = lanes_of_row(packs);
+        work.groups = divider_of(ceil_div(v.channels, WARP >> work.shift));
+        if (work.marks.words || v.finish == FINISH_SILU) {
+            split_walks(&work, slots, packs, v.batches);
+        }
+        else {
+            work.by_items = walks_of_items(v, packs, work.groups.by, slots);
+            work.sums.parts = ceil_div(work.by_items.total, work.by_items.share);
+        }
+        work.tasks = work.groups.by * work.sums.parts;
         constexpr int64_t ITEM = WARP * pack<T>::SIZE;
         const auto next = [&](int64_t b) {
             return work.stretches.by > 1 ? -ITEM : b + (work.items - 1) * ITEM;
@@ -477,7 +453,7 @@ template <typename T>
 gpo_status
 gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
-    if (!takes_few_taps(v, false)) {
+    if (!takes_few_taps(v, false, conv_plan_of(call)->segments != SEGMENTS_NONE)) {
         return gradients_short_filters(call, v, lags);
     }
 #define WITH(LAGS) launch_walks<T, LAGS>(call, v, lags)

@@ -523,7 +523,7 @@ gpo_status
 gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
                                  const lag_view<T> &lags)
 {
-    if (!takes_few_taps(v, true)) {
+    if (!takes_few_taps(v, true, true)) {
         return gradients_short_filters_channels_last(call, v, lags);
     }
     /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */

@@ -125,10 +125,31 @@ takes_whole_rows(const conv_view<T> &v)
            has_whole_packs(v.out);
 }
 
+/* Whether rows of two arrays begin alike, as far from a boundary of 16 bytes. */
+template <typename T, typename U>
+bool
+begin_alike(const row_view<T> &a, const row_view<U> &b, const conv_view<U> &v)
+{
+    constexpr int64_t SIZE = 16 / sizeof(T);
+    return (reinterpret_cast<uintptr_t>(a.p) - reinterpret_cast<uintptr_t>(b.p)) % 16 ==
+               0 &&
+           (v.batches == 1 || (a.b - b.b) % SIZE == 0) &&
+           (v.channels == 1 || (a.c - b.c) % SIZE == 0);
+}
+
+/* Backward, without SiLU and segments: whether steps are neighbours in rows that are alike. */
+template <typename T>
+bool
+takes_items(const conv_view<T> &v)
+{
+    return v.finish == FINISH_NONE && v.x.t == 1 && v.dy.t == 1 && v.out.t == 1 &&
+           begin_alike(v.x, v.out, v) && begin_alike(v.dy, v.out, v);
+}
+
 /* Backward. */
 template <typename T>
 bool
-takes_few_taps(const conv_view<T> &v, bool by_channels)
+takes_few_taps(const conv_view<T> &v, bool by_channels, bool has_segments)
 {
     if (!has_few_lags(v)) {
         return false;
@@ -137,7 +158,8 @@ takes_few_taps(const conv_view<T> &v, bool by_channels)
         return has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
                has_columns(v.out, v.channels);
     }
-    return takes_whole_rows(v) && has_whole_packs(v.dy);
+    return (takes_whole_rows(v) && has_whole_packs(v.dy)) ||
+           (!has_segments && takes_items(v));
 }
 
 /*
