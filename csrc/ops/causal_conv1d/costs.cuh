@@ -10,7 +10,7 @@
 
 #include "causal_conv1d.h"
 #include "large_plan.cuh"
-#include "shapes/short_filters.cuh"
+#include "shapes/item_walks.cuh"
 #include "tuning.cuh"
 
 #include <math.h>
@@ -53,7 +53,7 @@ inline double
 time_of_v0(const conv_plan &p)
 {
     const double lags = static_cast<double>(p.lags);
-    return 5.1 + 0.033 * lags + millions(p, p.batches) * (0.2 * lags + 9) +
+    return 5.1 + 0.033 * lags + millions(p, p.batches) * (0.27 * lags + 11) +
            time_by_channels(p, 0, 20);
 }
 
@@ -62,7 +62,9 @@ inline double
 time_of_v1(const conv_plan &p)
 {
     const double lags = static_cast<double>(p.lags);
-    return 5.3 + 0.016 * lags + padded_millions(p, V1_STEPS) * (0.27 * lags + 12);
+    const double more = p.steps > V1_STEPS && p.lags <= MIDDLE ? 2 : 0;
+    return 5.3 + more + 0.016 * lags +
+           padded_millions(p, V1_STEPS) * (0.27 * lags + 12);
 }
 
 /*
@@ -174,6 +176,28 @@ time_of_few_taps(const conv_plan &p, int64_t bytes, int64_t processors)
 }
 
 /*
+ * The same without SiLU and segments, where blocks have any share of a channel's items.
+ * Elements in no whole pack, `has_ends`, are another wait and some work for each row.
+ */
+inline double
+time_of_item_walks(const conv_plan &p, int64_t bytes, int64_t processors, bool has_ends)
+{
+    const int64_t size = 16 / bytes,
+                  packs = ceil_div(p.steps, size) + (has_ends ? 1 : 0);
+    const int64_t groups = ceil_div(p.channels, WARP >> lanes_of_row(packs));
+    const int resident = p.lags > 4 ? 6 : bytes == 4 ? 8 : 7;
+    const int64_t total = p.batches * ceil_div(packs, WARP);
+    const int64_t parts = parts_of_items(groups, total, processors * resident);
+    const double turns = static_cast<double>(ceil_div(total, parts * BLOCK_WARPS));
+    const double lags = static_cast<double>(p.lags), all = millions(p, p.batches);
+    const double traffic = static_cast<double>(bytes), products = 0.26 * lags;
+    const double most = all * fmax(traffic, bytes == 2 ? products : 0);
+    const double rows = 1e-6 * static_cast<double>(p.batches * p.channels);
+    return 6.5 + 0.3 * (lags > 4 ? lags - 4 : 0) + fmax(most, 0.4 * turns) +
+           (parts > 1 ? 3 : 0) + (has_ends ? 1.5 + 130 * rows : 0);
+}
+
+/*
  * A block for each channel of `processors`, one or more; two loads, a product of dx and
  * one of dw for each tap; and where channels are neighbours a sector for each element.
  */
@@ -218,7 +242,7 @@ inline double
 time_of_middle_filters(const conv_plan &p)
 {
     const double lags = static_cast<double>(p.lags);
-    return 5.5 + 0.06 * lags + millions(p, p.batches) * (0.09 * (lags + 12) + 4.5);
+    return 8.3 + 0.06 * lags + millions(p, p.batches) * (0.09 * (lags + 12) + 4.5);
 }
 
 /* Both gradients; dw is that of v5, in which threads add up to 512 steps in a row. */

@@ -301,7 +301,9 @@ static const gpo_variant backward_variants[] = {
     gpo_shape(gpo_row<float32_types>(
                   "few_taps", "one launch for 2 to 8 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
-              "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
+              "filters of 2 to 8 lags, with rows of whole aligned 16 bytes or, without "
+              "SiLU and "
+              "segments, rows that begin alike",
               has_few_taps_rows),
     gpo_shape(
         gpo_row<float32_types>("few_taps_channels_last",
@@ -531,9 +533,12 @@ row_for_few_backward(const gpo_call *call, const conv_plan &p)
     double time = time_of_short_gradients(p, bytes, by_channels);
     const int64_t processors = gpo_processors(call);
     if (has_few_taps(call, by_channels)) {
+        const bool has_items = !by_channels && !p.silu && !p.segments;
         const double its = by_channels ? time_of_few_taps_by_channels(p, bytes)
+                           : has_items ? time_of_item_walks(p, bytes, processors,
+                                                            !has_whole_rows(call))
                                        : time_of_few_taps(p, bytes, processors);
-        if (its < time) {
+        if (has_items || its < time) { /* items took less time in every call */
             row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
             time = its;
         }

@@ -29,7 +29,7 @@ constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs mo
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? (LAGS <= 4 ? 8 : 6)
                              : SILU                          ? (LAGS <= 4 ? 6 : 5)
-                                                             : (LAGS <= 6 ? 7 : 6);
+                                                             : (LAGS <= 4 ? 7 : 6);
 
 /* Packs on either side of one that share a product with it, of those beside it NEXT steps. */
 template <int LAGS, typename T>
@@ -317,10 +317,8 @@ __launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, SILU, ROWS>)
         const item_walks &by = work.by_items;
         const int64_t begin = part * by.share;
         const int64_t end = begin + by.share < by.total ? begin + by.share : by.total;
-        if (begin + warp < end) {
-            walk_items<LAGS>(total, v, by, c, wanted < v.channels, begin + warp, end,
-                             at, 1 << work.shift);
-        }
+        walk_items<LAGS>(total, v, by, c, wanted < v.channels, begin, end, warp, at,
+                         1 << work.shift);
     }
 #pragma unroll
     for (int s = 0; s <= LAGS; s++) {

@@ -20,6 +20,8 @@ struct item_walks {
     int64_t total, share;       /* items of a channel in all rows, of a block */
     int turn;                   /* items within a row */
     int64_t x[2], dy[2], dx[2]; /* elements; in the second place with one row more */
+    int first_inner, end_inner; /* items that are whole, as is the pack after them */
+    bool has_ends;              /* some rows have elements in no whole pack */
 };
 
 /* ---- words of dy ---- */
@@ -84,34 +86,40 @@ struct few_taps_of {
 };
 
 /*
- * The elements of a row that are in no whole pack, `past` elements lying between the
- * boundary before the row and its start: one for each lane of the row, in turns.
+ * The elements in no whole pack of `rows` rows of channel c from `first` on: an element for
+ * each lane that has the channel, in all warps of a block.
  */
 template <int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-compute_ends(V (&total)[LAGS + 1], const few_taps_of<V, LAGS> &filter, const T *x,
-             const T *dy, T *dx, int steps, int past, int place, int lanes)
+compute_ends(V (&total)[LAGS + 1], const few_taps_of<V, LAGS> &filter,
+             const conv_view<T> &v, int64_t c, int steps, int64_t first, int rows,
+             int lane, int lanes)
 {
-    constexpr int SIZE = pack<T>::SIZE;
-    const int first = (SIZE - past) % SIZE, head = first < steps ? first : steps;
-    const int tail = head + (steps - head) / SIZE * SIZE;
-    const int count = head + steps - tail;
-    for (int k = place; k < count; k += lanes) {
-        const int t = k < head ? k : tail + k - head;
-        const V own = value_of(x[t]);
-        V sum = 0;
+    constexpr int SIZE = pack<T>::SIZE, MOST = 2 * SIZE; /* elements of a row */
+    for (int k = lane; k < rows * MOST; k += lanes) {
+        const int64_t b = first + k / MOST;
+        T *const dx = v.out.row(b, c);
+        const int before = (SIZE - elements_past_boundary(dx, 1)) % SIZE;
+        const int head = before < steps ? before : steps;
+        const int t =
+            k % MOST < head ? k % MOST : k % MOST + (steps - head) / SIZE * SIZE;
+        if (t < steps) {
+            const V own = value_of(v.x.row(b, c)[t]);
+            const T *const dy = v.dy.row(b, c) + t;
+            V sum = 0;
 #pragma unroll
-        for (int s = 0; s < LAGS; s++) {
-            if (t + s < steps) {
-                const V g = value_of(dy[t + s]);
-                if (has_lag<LAGS>(s, filter.has_last)) {
-                    sum += filter.tap[s] * g;
+            for (int s = 0; s < LAGS; s++) {
+                if (t + s < steps) {
+                    const V g = value_of(dy[s]);
+                    if (has_lag<LAGS>(s, filter.has_last)) {
+                        sum += filter.tap[s] * g;
+                    }
+                    total[s] += own * g;
+                    total[LAGS] += s == 0 ? g : V(0);
                 }
-                total[s] += own * g;
-                total[LAGS] += s == 0 ? g : V(0);
             }
+            dx[t] = stored_as<T>(sum);
         }
-        dx[t] = stored_as<T>(sum);
     }
 }
 
@@ -150,22 +158,32 @@ compute_pack(V (&total)[LAGS + 1], const few_taps_of<V, LAGS> &filter, const uin
 
 /* ---- the walk ---- */
 
-/* The items of channel c from `begin` up to `end`, every BLOCK_WARPS-th. */
+/*
+ * The items of channel c from `begin` up to `end`, every BLOCK_WARPS-th from that of the
+ * warp on; `lanes` of a warp have the channel.
+ */
 template <int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_items(V (&total)[LAGS + 1], const conv_view<T> &v, const item_walks &work,
-           int64_t c, bool is_channel, int64_t begin, int64_t end, lane_group at,
-           int lanes)
+           int64_t c, bool is_channel, int64_t begin, int64_t end, int warp,
+           lane_group at, int lanes)
 {
     constexpr int SIZE = pack<T>::SIZE, ITEM = WARP * SIZE;
     constexpr int PER_WORD = 4 / sizeof(T);
     const int steps = is_channel ? static_cast<int>(v.steps) : 0;
     const int row_items = static_cast<int>(work.row_items.by);
-    const int64_t b = work.row_items.of(begin);
-    const int count = static_cast<int>((end - begin + BLOCK_WARPS - 1) / BLOCK_WARPS);
-    int item = static_cast<int>(begin - b * row_items);
-    const T *x = v.x.row(b, c) + item * ITEM, *dy = v.dy.row(b, c) + item * ITEM;
-    T *dx = v.out.row(b, c) + item * ITEM;
+    const int64_t b = work.row_items.of(begin + warp);
+    const int count =
+        static_cast<int>((end - begin - warp + BLOCK_WARPS - 1) / BLOCK_WARPS);
+    int item = static_cast<int>(begin + warp - b * row_items);
+    /* Of a lane's pack, which begins `past` elements before a whole number of packs. */
+    T *dx = v.out.row(b, c) + item * ITEM + at.place * SIZE;
+    int past = elements_past_boundary(dx, 1);
+    dx -= past;
+    const T *x = v.x.row(b, c) + item * ITEM + at.place * SIZE - past;
+    const T *dy = v.dy.row(b, c) + item * ITEM + at.place * SIZE - past;
+    const int word = ITEM - at.place * SIZE + at.lane * PER_WORD; /* from a pack */
+    const bool has_word = at.lane < WORDS_AFTER<LAGS, T> && at.all;
     few_taps_of<V, LAGS> filter;
     load_few_taps<LAGS>(filter.tap, v, c);
     filter.has_last = v.lags == LAGS;
@@ -174,78 +192,89 @@ walk_items(V (&total)[LAGS + 1], const conv_view<T> &v, const item_walks &work,
     T *to[DEPTH];
     int left[DEPTH]; /* steps from a lane's pack on; 0: no whole pack */
     const auto load = [&](int k, bool is_there) {
-        const int past =
-            static_cast<int>(reinterpret_cast<uintptr_t>(dx) % 16 / sizeof(T));
-        const int offset = at.place * SIZE - past;
-        const int u = item * ITEM + offset, rest = is_there && u >= 0 ? steps - u : 0;
-        const bool is_whole = rest >= SIZE;
-        own[k] = pack_from(x + offset, is_whole);
-        gradient[k] = pack_from(dy + offset, is_whole);
-        if (!is_whole && rest > 0) {
-            gradient[k].x = word_of_row(dy + offset, rest);
-            gradient[k].y = word_of_row(dy + offset + PER_WORD, rest - PER_WORD);
-            gradient[k].z =
-                word_of_row(dy + offset + 2 * PER_WORD, rest - 2 * PER_WORD);
-            gradient[k].w =
-                word_of_row(dy + offset + 3 * PER_WORD, rest - 3 * PER_WORD);
+        to[k] = dx;
+        if (is_there && item >= work.first_inner && item < work.end_inner) {
+            own[k] = pack_from(x, true);
+            gradient[k] = pack_from(dy, true);
+            after[k] = has_word ? *reinterpret_cast<const unsigned *>(dy + word) : 0;
+            left[k] = SIZE + LAGS;
         }
-        const int word = ITEM - past + at.lane * PER_WORD;
-        const bool has_after = at.lane < WORDS_AFTER<LAGS, T> && at.all && is_there;
-        after[k] = word_of_row(dy + word, has_after ? steps - item * ITEM - word : 0);
-        to[k] = dx + offset;
-        left[k] = is_whole ? rest : 0;
-        if (is_there && item == 0) {
-            compute_ends<LAGS>(total, filter, x, dy, dx, steps, past, at.place, lanes);
+        else {
+            const int u = item * ITEM + at.place * SIZE - past;
+            const int rest = is_there && u >= 0 ? steps - u : 0;
+            own[k] = pack_from(x, rest >= SIZE);
+            gradient[k] = pack_from(dy, rest >= SIZE);
+            if (rest > 0 && rest < SIZE) {
+                unsigned words[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    words[i] = word_of_row(dy + i * PER_WORD, rest - i * PER_WORD);
+                }
+                gradient[k] = {words[0], words[1], words[2], words[3]};
+            }
+            after[k] =
+                word_of_row(dy + word, is_there && has_word ? steps - u - word : 0);
+            left[k] = rest >= SIZE ? rest : 0;
         }
         item += work.turn;
         const bool ends = item >= row_items;
-        item -= ends ? row_items : 0;
-        x += work.x[ends];
-        dy += work.dy[ends];
-        dx += work.dx[ends];
+        if (row_items > BLOCK_WARPS && !ends) {
+            x += BLOCK_WARPS * ITEM;
+            dy += BLOCK_WARPS * ITEM;
+            dx += BLOCK_WARPS * ITEM;
+        }
+        else {
+            item -= ends ? row_items : 0;
+            dx += work.dx[ends] + past;
+            const int old = past;
+            past = elements_past_boundary(dx, 1);
+            dx -= past;
+            x += work.x[ends] + old - past;
+            dy += work.dy[ends] + old - past;
+        }
     };
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        load(k, k < count);
-    }
-    for (int done = 0; done < count; done += DEPTH) {
+    for (int done = -DEPTH; done < count; done += DEPTH) { /* the first turn loads */
 #pragma unroll
         for (int k = 0; k < DEPTH; k++) {
             if (done + k < count) {
-                V g[SIZE + LAGS - 1];
-                gradients_and_later<LAGS, T>(g, gradient[k], after[k], at.lane);
-                if (left[k] > 0) {
-                    compute_pack<LAGS, T>(total, filter, own[k], g, to[k], left[k]);
+                if (done >= 0) {
+                    V g[SIZE + LAGS - 1];
+                    gradients_and_later<LAGS, T>(g, gradient[k], after[k], at.lane);
+                    if (left[k] > 0) {
+                        compute_pack<LAGS, T>(total, filter, own[k], g, to[k], left[k]);
+                    }
                 }
                 load(k, done + k + DEPTH < count);
             }
         }
+    }
+    if (work.has_ends) { /* of the rows whose first item is among those of the block */
+        const int64_t first = work.row_items.of(begin + row_items - 1);
+        const int64_t last = work.row_items.of(end + row_items - 1);
+        compute_ends<LAGS>(total, filter, v, c, steps, first,
+                           static_cast<int>(last - first), warp * lanes + at.place,
+                           BLOCK_WARPS * lanes);
     }
 }
 
 /* ---- the shares of blocks ---- */
 
 /*
- * The parts of each group of channels: the fewest that fill 9 of 10 places in waves of
- * `slots` blocks, or those that fill them best.  A part is added by the last block of its
- * group, and begins by waiting for its first loads, so warps have at least LEAST items.
+ * The parts of each group of channels that take the fewest turns in waves of `slots` blocks.
+ * A block begins by waiting for its first loads and ends by adding sums, as long as START
+ * turns; the last block of a group adds all parts, so warps have at least LEAST items.
  */
 inline int64_t
 parts_of_items(int64_t groups, int64_t total, int64_t slots)
 {
-    constexpr int64_t LEAST = 4, MOST = MOST_PARTS_OF_ONE;
-    const int64_t most = total / (LEAST * BLOCK_WARPS);
-    int64_t best = 1, best_full = 0; /* thousandths of the places */
-    for (int64_t parts = 1; parts <= MOST && (parts <= most || parts == 1); parts++) {
-        const int64_t share = ceil_div(total, parts);
-        const int64_t places = ceil_div(groups * parts, slots) * slots;
-        const int64_t full = 1000 * groups * total / (places * share);
-        if (full > best_full) {
-            best_full = full;
+    constexpr int64_t START = 4, LEAST = 4, MOST = MOST_PARTS_OF_ONE;
+    int64_t best = 1, fewest = INT64_MAX;
+    for (int64_t parts = 1; parts <= MOST; parts++) {
+        const int64_t turns = ceil_div(ceil_div(total, parts), int64_t{BLOCK_WARPS});
+        const int64_t all = ceil_div(groups * parts, slots) * (turns + START);
+        if (all < fewest && (parts == 1 || turns >= LEAST)) {
+            fewest = all;
             best = parts;
-        }
-        if (full >= 900) {
-            break;
         }
     }
     return best;
@@ -270,6 +299,9 @@ walks_of_items(const conv_view<T> &v, int64_t packs, int64_t groups, int64_t slo
         work.dy[more] = (rows + more) * v.dy.b + steps;
         work.dx[more] = (rows + more) * v.out.b + steps;
     }
+    work.has_ends = v.steps % pack<T>::SIZE != 0 || !has_whole_packs(v.out);
+    work.first_inner = work.has_ends ? 1 : 0;
+    work.end_inner = static_cast<int>((v.steps - FEW_TAPS) / ITEM);
     return work;
 }
 
