@@ -330,7 +330,10 @@ gradients_short_filters_channels_last(gpo_call *call, const conv_view<T> &v,
         return status;
     }
 #define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, lags, marks)
-    return GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
+    /* Segments and 5 to 8 taps: few_taps_channels_last takes fours of channels. */
+    return !marks.words  ? GPO_BY_LAGS(v.lags, PLAIN, WITH)
+           : v.lags <= 4 ? WITH(4, CUT)
+                         : WITH(SHORT, CUT);
 #undef WITH
 }
 

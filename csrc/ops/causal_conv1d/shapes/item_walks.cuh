@@ -262,16 +262,17 @@ walk_items(V (&total)[LAGS + 1], const conv_view<T> &v, const item_walks &work,
 /*
  * The parts of each group of channels that take the fewest turns in waves of `slots` blocks.
  * A block begins by waiting for its first loads and ends by adding sums, as long as START
- * turns; the last block of a group adds all parts, so warps have at least LEAST items.
+ * turns; several parts, which the last block of a group adds, take as long as ANOTHER.
  */
 inline int64_t
 parts_of_items(int64_t groups, int64_t total, int64_t slots)
 {
-    constexpr int64_t START = 4, LEAST = 4, MOST = MOST_PARTS_OF_ONE;
+    constexpr int64_t START = 4, ANOTHER = 8, LEAST = 4, MOST = MOST_PARTS_OF_ONE;
     int64_t best = 1, fewest = INT64_MAX;
     for (int64_t parts = 1; parts <= MOST; parts++) {
         const int64_t turns = ceil_div(ceil_div(total, parts), int64_t{BLOCK_WARPS});
-        const int64_t all = ceil_div(groups * parts, slots) * (turns + START);
+        const int64_t all = ceil_div(groups * parts, slots) * (turns + START) +
+                            (parts > 1 ? ANOTHER : 0);
         if (all < fewest && (parts == 1 || turns >= LEAST)) {
             fewest = all;
             best = parts;
