@@ -185,16 +185,14 @@ time_of_item_walks(const conv_plan &p, int64_t bytes, int64_t processors, bool h
     const int64_t size = 16 / bytes,
                   packs = ceil_div(p.steps, size) + (has_ends ? 1 : 0);
     const int64_t groups = ceil_div(p.channels, WARP >> lanes_of_row(packs));
-    const int resident = p.lags > 4 ? 6 : bytes == 4 ? 8 : 7;
+    const int resident = bytes == 4 ? 8 : 7;
     const int64_t total = p.batches * ceil_div(packs, WARP);
     const int64_t parts = parts_of_items(groups, total, processors * resident);
     const double turns = static_cast<double>(ceil_div(total, parts * BLOCK_WARPS));
-    const double lags = static_cast<double>(p.lags), all = millions(p, p.batches);
-    const double traffic = static_cast<double>(bytes), products = 0.26 * lags;
-    const double most = all * fmax(traffic, bytes == 2 ? products : 0);
+    const double traffic = static_cast<double>(bytes) * millions(p, p.batches);
     const double rows = 1e-6 * static_cast<double>(p.batches * p.channels);
-    return 6.5 + 0.3 * (lags > 4 ? lags - 4 : 0) + fmax(most, 0.4 * turns) +
-           (parts > 1 ? 3 : 0) + (has_ends ? 1.5 + 130 * rows : 0);
+    return 6.5 + fmax(traffic, 0.4 * turns) + (parts > 1 ? 3 : 0) +
+           (has_ends ? 1.5 + 130 * rows : 0);
 }
 
 /*

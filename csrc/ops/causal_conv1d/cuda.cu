@@ -125,6 +125,16 @@ has_few_taps(const gpo_call *call, bool by_channels)
     }
 }
 
+/* Whether few_taps goes by items in a call that it takes. */
+static bool
+has_items(const gpo_call *call)
+{
+    const bool is_cut = conv_plan_of(call)->segments != SEGMENTS_NONE;
+    return gpo_dtypes[call->in[call->op->by].dtype].bytes == 2
+               ? goes_by_items(conv_of<f16>(call), is_cut)
+               : goes_by_items(conv_of<float>(call), is_cut);
+}
+
 static bool
 has_few_taps_rows(const gpo_call *call)
 {
@@ -301,9 +311,9 @@ static const gpo_variant backward_variants[] = {
     gpo_shape(gpo_row<float32_types>(
                   "few_taps", "one launch for 2 to 8 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
-              "filters of 2 to 8 lags, with rows of whole aligned 16 bytes or, without "
-              "SiLU and "
-              "segments, rows that begin alike",
+              "filters of 2 to 8 lags and rows of whole aligned 16 bytes, or of 2 to 4 "
+              "without "
+              "SiLU and segments and rows that begin alike",
               has_few_taps_rows),
     gpo_shape(
         gpo_row<float32_types>("few_taps_channels_last",
@@ -533,12 +543,12 @@ row_for_few_backward(const gpo_call *call, const conv_plan &p)
     double time = time_of_short_gradients(p, bytes, by_channels);
     const int64_t processors = gpo_processors(call);
     if (has_few_taps(call, by_channels)) {
-        const bool has_items = !by_channels && !p.silu && !p.segments;
-        const double its = by_channels ? time_of_few_taps_by_channels(p, bytes)
-                           : has_items ? time_of_item_walks(p, bytes, processors,
-                                                            !has_whole_rows(call))
-                                       : time_of_few_taps(p, bytes, processors);
-        if (has_items || its < time) { /* items took less time in every call */
+        const bool by_items = !by_channels && has_items(call);
+        const double its =
+            by_channels ? time_of_few_taps_by_channels(p, bytes)
+            : by_items ? time_of_item_walks(p, bytes, processors, !has_whole_rows(call))
+                       : time_of_few_taps(p, bytes, processors);
+        if (by_items || its < time) { /* items took less time in every call */
             row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
             time = its;
         }

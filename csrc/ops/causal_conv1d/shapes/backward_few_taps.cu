@@ -1,10 +1,11 @@
 /*
  * backward_few_taps.cu  The gradients of filters of 2 to 8 taps, rows of neighbouring steps
  * (BCT), in one pass and mostly one launch.  As backward_short_filters.cu, but compiled for
- * numbers of taps, and a warp walks through all its items without a stop between rows:
- * DEPTH items are under way.  dw is made of the same g of later steps as dx.  With SiLU or
- * segments rows are whole packs, and a warp has its own, from the end to the start;
- * without, warps take items by turns (item_walks.cuh).
+ * numbers of taps, and a warp walks through all items of its rows, which are whole packs,
+ * without a stop between rows: DEPTH items are under way.  dw is made of the same g of
+ * later steps as dx, so without SiLU nothing before a pack is needed.  Long rows, and those
+ * that are no whole packs, go by items (item_walks.cuh) if they have neither SiLU nor
+ * segments.
  * Cost:  reads x and dy once and writes dx once.
  * See few_taps.cuh for the sums, backward_few_taps_channels_last.cu for layout BTC.
  */
@@ -20,7 +21,7 @@ struct walks_work {
     int64_t tasks;
     part_sums sums;
     segment_marks marks;
-    item_walks by_items; /* without SiLU and segments */
+    item_walks by_items; /* total 0: by rows */
 };
 
 constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs more */
@@ -29,7 +30,7 @@ constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs mo
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? (LAGS <= 4 ? 8 : 6)
                              : SILU                          ? (LAGS <= 4 ? 6 : 5)
-                                                             : (LAGS <= 4 ? 7 : 6);
+                                                             : (LAGS <= 6 ? 7 : 6);
 
 /* Packs on either side of one that share a product with it, of those beside it NEXT steps. */
 template <int LAGS, typename T>
@@ -37,17 +38,25 @@ constexpr int HALO = (LAGS - 2 + pack<T>::SIZE) / pack<T>::SIZE;
 template <int LAGS, typename T>
 constexpr int NEXT = LAGS - 1 < pack<T>::SIZE ? LAGS - 1 : pack<T>::SIZE;
 
-/* What an item gives to the one before it: its first g. */
-template <int LAGS, typename T>
+/* What an item gives to the one before it: its first g or, without SiLU, words of dy. */
+template <bool SILU, int LAGS, typename T>
 struct first_gradients {
     using V = value_type<T>;
-    V v[NEXT<LAGS, T>];
+    static constexpr int PER_WORD = SILU ? 1 : 4 / sizeof(T);
+    static constexpr int COUNT = (NEXT<LAGS, T> + PER_WORD - 1) / PER_WORD;
+    std::conditional_t<SILU, V, unsigned> v[COUNT];
 
-    __device__ __forceinline__ void set(const V (&g)[pack<T>::SIZE])
+    __device__ __forceinline__ void set(const V (&g)[pack<T>::SIZE], const uint4 &dy)
     {
+        const unsigned words[4] = {dy.x, dy.y, dy.z, dy.w};
 #pragma unroll
-        for (int i = 0; i < NEXT<LAGS, T>; i++) {
-            v[i] = g[i];
+        for (int i = 0; i < COUNT; i++) {
+            if constexpr (SILU) {
+                v[i] = g[i];
+            }
+            else {
+                v[i] = words[i];
+            }
         }
     }
 };
@@ -55,12 +64,12 @@ struct first_gradients {
 template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
-    bool has_slope; /* whether the call has SiLU */
+    bool has_slope; /* with SiLU: whether the call has it */
     bool has_last;  /* the last lag: see has_lag */
 };
 
 /* g of a pack, of dy and the values of x from LAGS - 1 before it. */
-template <int LAGS, typename T, typename V, typename Where>
+template <bool SILU, int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
 gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
                      const row_filter<V, LAGS> &filter,
@@ -68,7 +77,7 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 {
     constexpr int SIZE = pack<T>::SIZE;
     values_of_chunk<T>(g, dy);
-    if (filter.has_slope) {
+    if (SILU && filter.has_slope) {
         V sum[SIZE];
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
@@ -84,42 +93,72 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 }
 
 /* g of a pack and of the LAGS - 1 steps after it; `next` as in compute_row_item. */
-template <int LAGS, typename T, typename V>
+template <bool SILU, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 gradients_from_pack(V (&later)[pack<T>::SIZE + LAGS - 1],
-                    first_gradients<LAGS, T> &next, const V (&g)[pack<T>::SIZE],
-                    lane_group at)
+                    first_gradients<SILU, LAGS, T> &next, const V (&g)[pack<T>::SIZE],
+                    const uint4 &dy, lane_group at)
 {
     constexpr int SIZE = pack<T>::SIZE;
 #pragma unroll
     for (int i = 0; i < SIZE; i++) {
         later[i] = g[i];
     }
+    if constexpr (SILU) {
 #pragma unroll
-    for (int j = 0; j < LAGS - 1; j++) {
-        const int d = 1 + j / SIZE, i = j % SIZE;
-        const V give = at.lane < d ? next.v[i] : g[i];
-        later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
+        for (int j = 0; j < LAGS - 1; j++) {
+            const int d = 1 + j / SIZE, i = j % SIZE;
+            const V give = at.lane < d ? next.v[i] : g[i];
+            later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
+        }
     }
-    next.set(g);
+    else {
+        constexpr int PER_WORD = first_gradients<SILU, LAGS, T>::PER_WORD;
+        const unsigned mine[4] = {dy.x, dy.y, dy.z, dy.w};
+#pragma unroll
+        for (int k = 0; k < (LAGS - 2 + PER_WORD) / PER_WORD; k++) {
+            const int d = 1 + k / 4, i = k % 4;
+            const unsigned give = at.lane < d ? next.v[i] : mine[i];
+            V some[PER_WORD];
+            values_of_chunk<T>(
+                some, __shfl_sync(ALL_LANES, give, (at.lane + d) & (WARP - 1)));
+#pragma unroll
+            for (int j = 0; j < PER_WORD; j++) {
+                if (k * PER_WORD + j < LAGS - 1) {
+                    later[SIZE + k * PER_WORD + j] = some[j];
+                }
+            }
+        }
+    }
+    next.set(g, dy);
 }
 
 /*
  * One item.  `next`: in the first lanes the first g of the item after, then of this one.
  * Lanes after the end of the row have no pack.
  */
-template <int LAGS, typename T, typename V, typename Where>
+template <bool SILU, int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
-compute_row_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
+compute_row_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, bool is_there,
                  lane_group at, const Where &where)
 {
     constexpr int SIZE = pack<T>::SIZE;
-    V x[LAGS - 1 + SIZE], g[SIZE], later[SIZE + LAGS - 1];
-    values_of_lane<LAGS, T>(x, own, before, at);
-    gradient_of_row_pack<LAGS, T>(g, dy, filter, x, where);
-    gradients_from_pack<LAGS, T>(later, next, g, at);
+    V x[LAGS - 1 + SIZE] = {}, g[SIZE], later[SIZE + LAGS - 1];
+    if constexpr (SILU) {
+        values_of_lane<LAGS, T>(x, own, before, at);
+    }
+    else {
+        V mine[SIZE];
+        values_of_chunk<T>(mine, own);
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            x[LAGS - 1 + i] = mine[i];
+        }
+    }
+    gradient_of_row_pack<SILU, LAGS, T>(g, dy, filter, x, where);
+    gradients_from_pack<SILU, LAGS, T>(later, next, g, dy, at);
     if (is_there) {
         V sum[SIZE] = {}, part = 0;
 #pragma unroll
@@ -146,9 +185,9 @@ compute_row_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
 }
 
 /* The same where segments may begin: then a product at a time, in all lanes. */
-template <int LAGS, typename T, typename V>
+template <bool SILU, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-compute_cut_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
+compute_cut_item(V (&total)[LAGS + 1], first_gradients<SILU, LAGS, T> &next,
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, int u, bool is_there,
                  lane_group at, row_marks row)
@@ -160,51 +199,54 @@ compute_cut_item(V (&total)[LAGS + 1], first_gradients<LAGS, T> &next,
     }
     if (__any_sync(ALL_LANES, ((marks | later) & SEEN<LAGS, T>) != 0)) {
         const in_a_segment<LAGS> where = {{}, marks, later};
-        compute_row_item(total, next, filter, own, before, dy, dx, is_there, at, where);
+        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
+                               where);
     }
     else {
-        compute_row_item(total, next, filter, own, before, dy, dx, is_there, at,
-                         in_the_middle{});
+        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
+                               in_the_middle{});
     }
 }
 
 /* The first g after a stretch that ends inside the row, `u` the step of a lane's pack. */
-template <short_rows ROWS, int LAGS, typename T, typename V>
+template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-gradients_after(first_gradients<LAGS, T> &next, const row_filter<V, LAGS> &filter,
+gradients_after(first_gradients<SILU, LAGS, T> &next, const row_filter<V, LAGS> &filter,
                 const T *x, const T *dy, int u, row_marks row)
 {
     constexpr int SIZE = pack<T>::SIZE;
     V values[LAGS - 1 + SIZE] = {}, g[SIZE];
     const uint4 after = pack_from(dy + u, true);
-    constexpr int BEFORE = HALO<LAGS, T> * SIZE;
+    if constexpr (SILU) {
+        constexpr int BEFORE = HALO<LAGS, T> * SIZE;
 #pragma unroll
-    for (int h = 0; h <= HALO<LAGS, T>; h++) {
-        V some[SIZE];
-        values_of_chunk<T>(some, pack_from(x + u - BEFORE + h * SIZE, true));
+        for (int h = 0; h <= HALO<LAGS, T>; h++) {
+            V some[SIZE];
+            values_of_chunk<T>(some, pack_from(x + u - BEFORE + h * SIZE, true));
 #pragma unroll
-        for (int i = 0; i < SIZE; i++) {
-            const int k = h * SIZE + i - (BEFORE - (LAGS - 1));
-            if (k >= 0) {
-                values[k] = some[i];
+            for (int i = 0; i < SIZE; i++) {
+                const int k = h * SIZE + i - (BEFORE - (LAGS - 1));
+                if (k >= 0) {
+                    values[k] = some[i];
+                }
             }
         }
     }
-    if constexpr (ROWS == CUT) {
+    if constexpr (SILU && ROWS == CUT) {
         const in_a_segment<LAGS> where = {{}, row.from(u - (LAGS - 1)), 0};
-        gradient_of_row_pack<LAGS, T>(g, after, filter, values, where);
+        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, where);
     }
     else {
-        gradient_of_row_pack<LAGS, T>(g, after, filter, values, in_the_middle{});
+        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, in_the_middle{});
     }
-    next.set(g);
+    next.set(g, after);
 }
 
 /*
  * All items of `units` units of channel c from `begin` on, each row from its end to its
  * start; the loads of the last DEPTH reach into the next row.
  */
-template <short_rows ROWS, int LAGS, typename T, typename V>
+template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
           int64_t c, bool is_channel, int64_t begin, int units, lane_group at)
@@ -219,7 +261,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     const T *x = v.x.row(b, c) + top + at.place * SIZE;
     const T *dy = v.dy.row(b, c) + top + at.place * SIZE;
     T *dx = v.out.row(b, c) + top + at.place * SIZE;
-    const bool has_before = stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
+    const bool has_before = SILU && stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
     const int count = units * items;
     int u = top + at.place * SIZE, item = items, load_u = u, load_item = items;
     uint4 own[DEPTH], gradient[DEPTH];
@@ -242,17 +284,17 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     }
     row_filter<V, LAGS> filter;
     load_few_taps<LAGS>(filter.tap, v, c);
-    filter.offset = v.offset(c);
+    filter.offset = SILU ? v.offset(c) : V(0);
     filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
     filter.has_last = v.lags == LAGS;
     row_marks row = {};
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
     }
-    first_gradients<LAGS, T> next = {};
+    first_gradients<SILU, LAGS, T> next = {};
     if (is_cut && at.lane < HALO<LAGS, T> && u + ITEM < steps) {
-        gradients_after<ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
-                                    u + ITEM, row);
+        gradients_after<SILU, ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
+                                          u + ITEM, row);
     }
     for (int done = 0; done < count; done += DEPTH) {
 #pragma unroll
@@ -260,13 +302,13 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
             if (done + k < count) {
                 const uint4 &before = own[(k + 1) % DEPTH];
                 if constexpr (ROWS == CUT) {
-                    compute_cut_item(total, next, filter, own[k], before, gradient[k],
-                                     dx, u, u < steps, at, row);
+                    compute_cut_item<SILU>(total, next, filter, own[k], before,
+                                           gradient[k], dx, u, u < steps, at, row);
                 }
                 else {
                     const at_row_ends<SIZE> where = {u, steps - u};
-                    compute_row_item(total, next, filter, own[k], before, gradient[k],
-                                     dx, u < steps, at, where);
+                    compute_row_item<SILU>(total, next, filter, own[k], before,
+                                           gradient[k], dx, u < steps, at, where);
                 }
                 load(k, done + k + DEPTH);
                 item--;
@@ -284,6 +326,12 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
         }
     }
 }
+
+/* Whether a kernel has items, and whether it then has rows, too (see goes_by_items). */
+template <int LAGS, bool SILU>
+constexpr bool HAS_ITEMS = !SILU && LAGS <= ITEM_LAGS;
+template <typename T>
+constexpr bool HAS_ROWS = sizeof(T) == 4;
 
 /*
  * With segments SILU is true for every call, and has_slope tells.  A block for each task: more
@@ -304,21 +352,25 @@ __launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, SILU, ROWS>)
     const int64_t wanted = first + (at.lane >> work.shift);
     const int64_t c = wanted < v.channels ? wanted : 0;
     V total[LAGS + 1] = {};
-    if constexpr (SILU) {
+    const item_walks &by = work.by_items;
+    bool is_by_rows = true;
+    if constexpr (HAS_ITEMS<LAGS, SILU>) {
+        is_by_rows = HAS_ROWS<T> && by.total == 0;
+        if (!is_by_rows) {
+            const int64_t begin = part * by.share, end = begin + by.share;
+            walk_items<LAGS>(total, v, by, c, wanted < v.channels, begin,
+                             end < by.total ? end : by.total, warp, at,
+                             1 << work.shift);
+        }
+    }
+    if constexpr (HAS_ROWS<T> || !HAS_ITEMS<LAGS, SILU>) {
         const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
         const int64_t rest = work.units - begin;
-        if (rest > 0) {
-            walk_rows<ROWS, LAGS>(
+        if (is_by_rows && rest > 0) {
+            walk_rows<SILU, ROWS, LAGS>(
                 total, v, work, c, wanted < v.channels, begin,
                 static_cast<int>(rest < work.share ? rest : work.share), at);
         }
-    }
-    else {
-        const item_walks &by = work.by_items;
-        const int64_t begin = part * by.share;
-        const int64_t end = begin + by.share < by.total ? begin + by.share : by.total;
-        walk_items<LAGS>(total, v, by, c, wanted < v.channels, begin, end, warp, at,
-                         1 << work.shift);
     }
 #pragma unroll
     for (int s = 0; s <= LAGS; s++) {
@@ -415,12 +467,12 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
         const int64_t packs = packs_of_row(v.out, v.steps);
         work.shift = lanes_of_row(packs);
         work.groups = divider_of(ceil_div(v.channels, WARP >> work.shift));
-        if (work.marks.words || v.finish == FINISH_SILU) {
-            split_walks(&work, slots, packs, v.batches);
-        }
-        else {
+        if (goes_by_items(v, work.marks.words != nullptr)) {
             work.by_items = walks_of_items(v, packs, work.groups.by, slots);
             work.sums.parts = ceil_div(work.by_items.total, work.by_items.share);
+        }
+        else {
+            split_walks(&work, slots, packs, v.batches);
         }
         work.tasks = work.groups.by * work.sums.parts;
         constexpr int64_t ITEM = WARP * pack<T>::SIZE;

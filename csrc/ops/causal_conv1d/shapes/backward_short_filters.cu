@@ -379,10 +379,7 @@ gradients_short_filters(gpo_call *call, const conv_view<T> &v, const lag_view<T>
 #define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
                (causal_conv1d_backward_short_filters<T, LAGS, ROWS>), v, to, work)
-        /* Segments and 5 to 8 taps: few_taps takes rows of whole packs. */
-        status = !work.marks.words ? GPO_BY_LAGS(v.lags, PLAIN, WITH)
-                 : v.lags <= 4     ? WITH(4, CUT)
-                                   : WITH(SHORT, CUT);
+        status = GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
 #undef WITH
     }
     return status ? status : add_short_parts(call, to, work.splits.by);

@@ -137,13 +137,24 @@ begin_alike(const row_view<T> &a, const row_view<U> &b, const conv_view<U> &v)
            (v.channels == 1 || (a.c - b.c) % SIZE == 0);
 }
 
-/* Backward, without SiLU and segments: whether steps are neighbours in rows that are alike. */
+constexpr int64_t ITEM_LAGS = 4; /* of filters whose items may go by turns, at most */
+
+/* Backward, without segments: whether items may go by turns (item_walks.cuh). */
 template <typename T>
 bool
 takes_items(const conv_view<T> &v)
 {
-    return v.finish == FINISH_NONE && v.x.t == 1 && v.dy.t == 1 && v.out.t == 1 &&
-           begin_alike(v.x, v.out, v) && begin_alike(v.dy, v.out, v);
+    return v.finish == FINISH_NONE && has_few_lags(v) && v.lags <= ITEM_LAGS &&
+           v.x.t == 1 && v.dy.t == 1 && v.out.t == 1 && begin_alike(v.x, v.out, v) &&
+           begin_alike(v.dy, v.out, v);
+}
+
+/* Backward: whether all rows are whole packs. */
+template <typename T>
+bool
+takes_rows(const conv_view<T> &v)
+{
+    return takes_whole_rows(v) && has_whole_packs(v.dy);
 }
 
 /* Backward. */
@@ -158,8 +169,7 @@ takes_few_taps(const conv_view<T> &v, bool by_channels, bool has_segments)
         return has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
                has_columns(v.out, v.channels);
     }
-    return (takes_whole_rows(v) && has_whole_packs(v.dy)) ||
-           (!has_segments && takes_items(v));
+    return takes_rows(v) || (!has_segments && takes_items(v));
 }
 
 /*
