@@ -71,6 +71,7 @@ if built():
                   "scan_v3_": 16, "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
                   "elementwise_v2_peeledI8computedI14functor_divide7complexId": 32,
                   "scan_walked_columns": 8,
+                  "scatter_add_buckets_splitILb1E": 92, "scatter_add_ascending_runs": 8,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 48,
                   "convolve_large_transforms_": 184,
                   "causal_conv1d_large_transforms_": 32,

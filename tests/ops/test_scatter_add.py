@@ -34,10 +34,12 @@ def variants() -> list[tuple[str, str]]:
     ]
 
 
-# Tests of every variant call with any dtype, and with out=, which ascending does not take.
+# Tests of every variant call with any dtype, and with out=, which these do not take.
+SPLITS = ("ascending", "buckets", "ordered_buckets")
 each_variant = pytest.mark.parametrize(
-    ("backend", "variant"), [(b, name) for b, name in variants() if name != "ascending"]
+    ("backend", "variant"), [(b, name) for b, name in variants() if name not in SPLITS]
 )
+each_row = pytest.mark.parametrize(("backend", "variant"), variants())
 RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 
@@ -50,6 +52,15 @@ def configure() -> Iterator[Callable[..., dict[str, Any]]]:
     old = _core._sim_configure()
     yield _core._sim_configure
     _core._sim_configure(**old)
+
+
+def takes(backend: str, variant: str, dtype: str) -> bool:
+    """Whether a row takes values of a dtype."""
+    return any(
+        dtype in row["dtypes"]
+        for row in _core.variants("scatter_add")
+        if (row["backend"], row["name"]) == (backend, variant)
+    )
 
 
 # ---- what NumPy says ----
@@ -121,7 +132,7 @@ BAD: tuple[tuple[Any, str, int, str], ...] = (
 )
 
 
-@each_variant
+@each_row
 @pytest.mark.parametrize(("index", "dtype", "size", "words"), BAD)
 def test_an_index_out_of_bounds(
     backend: str, variant: str, index: Any, dtype: str, size: int, words: str
@@ -205,19 +216,20 @@ def test_out_of_any_stride(backend: str, variant: str) -> None:
 # ---- deterministic= ----
 
 
-@each_variant
+@each_row
 def test_deterministic_refuses_atomics(backend: str, variant: str) -> None:
     row = next(
         r
         for r in _core.variants("scatter_add")
         if (r["backend"], r["name"]) == (backend, variant)
     )
+    one = np.ones(1, np.float32)
     call = {"deterministic": True, "backend": backend, "variant": variant}
     if row["determinism"] == "no":
         with pytest.raises(gpuopt.VariantError, match=rf"deterministic=True.*'{variant}'"):
-            scatter_add([1.0], [0], 1, **call)
+            scatter_add(one, [0], 1, **call)
     else:
-        assert scatter_add([1.0], [0], 1, **call) == 1
+        assert scatter_add(one, [0], 1, **call) == 1
 
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
@@ -229,7 +241,9 @@ def test_deterministic_picks_a_rung_that_is() -> None:
         )
 
     assert chosen(1000, 100_000, deterministic=True) == "v3"
-    assert chosen(100_000, 100_000, deterministic=True) == "v4"
+    assert chosen(100_000, 100_000, deterministic=True) == "ordered_buckets"
+    assert chosen(100_000, 100_000, "complex64", deterministic=True) == "v4"
+    assert chosen((1 << 22) + 1, 10_000, deterministic=True) == "v4"
     assert chosen(90_000, 100_000, "int32", deterministic=True) == "long_result"
     assert chosen(1000, 100_000) == "v1"
     assert chosen(10_000, 4097) == chosen(512 * 8192 + 1, 1, "float64") == "long_result"
@@ -242,10 +256,12 @@ def test_deterministic_picks_a_rung_that_is() -> None:
 # ---- special values ----
 
 
-@each_variant
+@each_row
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
     """n = 1..70: packs, heads and tails; the nan reaches its place and no other."""
+    if not takes(backend, variant, dtype):
+        return
     kind = dtype_of(dtype)
     lengths = range(1, 71) if dtype == "float32" or backend == "cpu" else (1, 2, 33, 70)
     for n in lengths:
@@ -296,7 +312,7 @@ def test_integers_wrap_as_numpys(backend: str, variant: str) -> None:
 # ---- accuracy ----
 
 
-@each_variant
+@each_row
 def test_halves_are_added_in_float64(backend: str, variant: str) -> None:
     """A float16 accumulator stops at 2048 ones."""
     n = 4090
@@ -324,7 +340,7 @@ def exact_sums(values: Any, index: Any, size: int) -> tuple[Any, Any, Any]:
     return exact, np.array([math.fsum(map(abs, v)) for v in lists]), np.diff(ends)
 
 
-@each_variant
+@each_row
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_every_variant_keeps_the_stated_bound(
     backend: str, variant: str, distribution: str
@@ -340,6 +356,8 @@ def test_every_variant_keeps_the_stated_bound(
     for turn, (size, given) in enumerate(shapes):
         n = most(variant, given)
         for dtype in (*FLOATS, "complex64", "complex128"):
+            if not takes(backend, variant, dtype):
+                continue
             kind = dtype_of(dtype)
             u = unit(kind)
             rng = np.random.default_rng([turn, *dtype.encode()])
@@ -428,7 +446,7 @@ def test_pinned_memory_is_cleared_each_time(backend: str, variant: str) -> None:
             assert np.count_nonzero(got) == 1
 
 
-@each_variant
+@each_row
 def test_pinned_misaligned_starts(backend: str, variant: str) -> None:
     """16-byte loads of indices and values whose starts differ."""
     base = np.arange(700, dtype=np.float32)
@@ -573,14 +591,100 @@ def test_ascending_rounds_once() -> None:
 
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
-def test_ascending_is_for_more_places_than_elements() -> None:
-    def chosen(n: int, size: int, dtype: str = "float32") -> str:
-        values, index = np.zeros(n, dtype), np.zeros(n, np.int64)
-        return str(_core.plan("scatter_add", values, index, size, backend="sim")["variant"])
+def test_many_places_are_split_into_buckets() -> None:
+    """Floats below 64 bits may ascend; others have fewer places in long_result."""
 
-    assert chosen(600_000, 1 << 20) == chosen(5000, 1 << 23, "float16") == "ascending"
-    assert chosen(800_000, 1 << 20) == chosen(600_000, 1 << 20, "float64") == "long_result"
-    assert chosen(600_000, (1 << 20) - 1) == "long_result"
+    def chosen(n: int, size: int, dtype: str = "float32", **options: Any) -> str:
+        values, index = np.zeros(n, dtype), np.zeros(n, np.int64)
+        plan = _core.plan("scatter_add", values, index, size, backend="sim", **options)
+        return str(plan["variant"])
+
+    assert chosen(1 << 20, 1 << 22) == chosen(5000, 1 << 23, "float16") == "ascending"
+    assert chosen(600_000, 1 << 20) == chosen(1 << 20, 1 << 22, "float64") == "long_result"
+    assert chosen(1 << 20, 1 << 23, "float64") == "buckets"
+    assert chosen(2_388_776, 6_097_453, "int32") == "buckets"
+    assert chosen(2_388_776, 6_097_453, "int8") == "long_result"
+    assert chosen(1 << 20, 1 << 23, "complex64") == "long_result"
+    assert chosen(1 << 20, (1 << 25) + 1) == "long_result"
+    out = np.zeros(1 << 22, np.float32)
+    assert chosen(1 << 20, 1 << 22, out=out) == "long_result"
+    assert chosen(1 << 20, 1 << 22, out=out, mode="clip") == "ascending"
+
+
+def draws(rng: np.random.Generator, n: int, size: int) -> list[Any]:
+    """Indices: of both signs, sorted, one with nine tenths of all elements."""
+    uniform = rng.integers(-size, size, n)
+    hot = np.where(rng.random(n) < 0.9, size // 2, uniform)
+    return [uniform, np.sort(rng.integers(0, size, n)), hot]
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+@pytest.mark.parametrize("variant", SPLITS)
+def test_buckets_of_places(
+    variant: str, schedule: str, configure: Callable[..., dict[str, Any]]
+) -> None:
+    """No element, one bucket and several, one that several blocks share, tiles not full."""
+    configure(schedule=schedule)
+    rng = np.random.default_rng(17)
+    options: dict[str, Any] = {"backend": "sim", "variant": variant}
+    shapes = ((0, 5), (1, 1), (1000, 7), (5000, 3000), (9000, 20_000), (30_000, 4100))
+    for dtype in ("float32", "float16", "float64", "int32", "uint64"):
+        if not takes("sim", variant, dtype):
+            continue
+        for n, size in shapes:
+            values = rng.integers(0, 10, n)
+            values = (values if dtype != "float16" else values > 8).astype(dtype)
+            for turn, index in enumerate(draws(rng, n, size)):
+                places = np.repeat(index.astype((np.int32, np.int64)[turn % 2]), 2)[::2]
+                got = scatter_add(values, places, size, **options)
+                np.testing.assert_array_equal(got, ref.scatter_add(values, index, size))
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+@pytest.mark.parametrize("variant", SPLITS)
+def test_buckets_of_modes_and_bad_indices(variant: str) -> None:
+    rng = np.random.default_rng(18)
+    options: dict[str, Any] = {"backend": "sim", "variant": variant}
+    n, size = 9001, 5000
+    values = rng.integers(-9, 10, n).astype(np.float32)
+    for mode in ("wrap", "clip"):
+        index = rng.integers(-3 * size, 3 * size, n)
+        want = ref.scatter_add(values, index, size, mode)
+        np.testing.assert_array_equal(scatter_add(values, index, size, mode, **options), want)
+        out = np.full(size + 1, 5, np.float32)[1:]
+        scatter_add(values, index, size, mode, out=out, **options)
+        np.testing.assert_array_equal(out, want)
+    index = rng.integers(-size, size, n)
+    with pytest.raises(gpuopt.VariantError, match=variant):
+        scatter_add(values, index, size, out=out, **options)
+    for first in (0, 4095, 4096, n - 1):
+        bad = index.copy()
+        bad[first] = size
+        bad[first + 1 :: 2] = -size - 1
+        with pytest.raises(IndexError, match=f"^index {size} at position {first} is out"):
+            scatter_add(values, bad, size, **options)
+    want = ref.scatter_add(values, index, size)
+    np.testing.assert_array_equal(scatter_add(values, index, size, **options), want)
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_ordered_buckets_have_one_order(configure: Callable[..., dict[str, Any]]) -> None:
+    """The same bits, however the blocks and warps of the simulator take turns."""
+    rng = np.random.default_rng(19)
+    for n, size in ((20_000, 300), (20_000, 9000)):
+        for index in draws(rng, n, size):
+            for dtype in FLOATS:
+                values = rng.standard_normal(n).astype(dtype_of(dtype))
+                found = set()
+                for schedule in ("ascending", "descending", "shuffle", "preempt"):
+                    configure(schedule=schedule)
+                    got = scatter_add(
+                        values, index, size, deterministic=True, backend="sim",
+                        variant="ordered_buckets",
+                    )  # fmt: skip
+                    found.add(got.tobytes())
+                assert len(found) == 1, (n, size, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "complex128"])
@@ -611,7 +715,9 @@ GOLDEN: dict[str, tuple[int, ...]] = {
     "v3": (288, 1244, 260, 1561, 0, 0),
     "v4": (0, 0, 256, 1536, 0, 0),
     "long_result": (0, 0, 256, 1536, 128, 128),
-    "ascending": (296, 296, 24, 192, 49, 49),
+    "ascending": (26, 26, 19, 131, 7, 7),
+    "buckets": (851, 851, 449, 2305, 128, 128),
+    "ordered_buckets": (1268, 1268, 449, 2305, 1, 1),
     "one_launch": (2931, 4879, 317, 5196, 0, 0),
     "one_table": (41, 79, 261, 1550, 128, 128),
 }
@@ -626,7 +732,8 @@ def test_golden_counts(rung: str) -> None:
     values = np.ones(4096, np.float32)
     index = (np.arange(4096) * 37) % 100
     table = profile("scatter_add", values, index, 100, variant=rung)
-    kernel = next(k for k in table[rung] if k.kernel.startswith(f"scatter_add_{rung}"))
+    name = f"scatter_add_{rung.removeprefix('ordered_')}"
+    kernel = next(k for k in table[rung] if k.kernel.startswith(name))
     assert (
         kernel.shared_requests, kernel.shared_wavefronts, kernel.global_requests,
         kernel.global_sectors, kernel.atomic_requests, kernel.atomic_serialised,

@@ -4,6 +4,7 @@
  * See frame.cuh for setup and checks, input.cuh for what an index means, op.c for the
  * contract.
  */
+#include "costs.cuh"
 #include "frame.cuh"
 #include "ladder/v0_global.cuh"
 #include "ladder/v1_shared.cuh"
@@ -30,8 +31,22 @@ takes_all(const gpo_call *)
 }
 
 using narrow_floats = gpo_types<f16, bf16, float>;
+using wide_elements =
+    gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, float, double>;
 
-enum { V0, V1, V2, V3, V4, ONE_LAUNCH, ONE_TABLE, LONG_RESULT, ASCENDING };
+enum {
+    V0,
+    V1,
+    V2,
+    V3,
+    V4,
+    ONE_LAUNCH,
+    ONE_TABLE,
+    LONG_RESULT,
+    BUCKETS,
+    ORDERED,
+    ASCENDING
+};
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one global atomic per element (method B)",
@@ -57,6 +72,21 @@ static const gpo_variant variants[] = {
                                   "one atomic for each place of a warp's elements",
                                   SHAPE(scatter_add_long_result), "no"),
               "every call; made for sums that no shared memory holds", takes_all),
+    gpo_shape(gpo_row<wide_elements>(
+                  "buckets",
+                  "tiles ordered by ranges of places, a block for each range",
+                  SHAPE(scatter_add_by_buckets), "no"),
+              "up to 2^25 places, 160 KB of shared memory for a block, and out= not "
+              "given or no "
+              "index an error",
+              scatter_add_may_split),
+    gpo_shape(gpo_row<float_types>("ordered_buckets",
+                                   "tiles and sums of buckets in one order, by warps",
+                                   SHAPE(scatter_add_ordered_buckets)),
+              "up to 2^25 places, 160 KB of shared memory for a block, and out= not "
+              "given or no "
+              "index an error",
+              scatter_add_may_split),
     gpo_shape(gpo_row<narrow_floats>(
                   "ascending", "runs of an ascending index, no sums of all places",
                   SHAPE(scatter_add_ascending), "no"),
@@ -67,11 +97,27 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-scatter_add.json ---- */
 
+/* Whether buckets, or ascending in its place, is faster than long_result.  It was timed for
+   up to eight elements for each place; sorted integers are fast in long_result. */
+static bool
+is_split(const gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const gpo_dtype_info &in = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype];
+    const bool is_whole = (in.kind == 'i' || in.kind == 'u') && in.bytes >= 4;
+    const bool takes =
+        scatter_add_may_ascend(call) ||
+        ((is_whole || in.kind == 'f') && plan.size >= LONG_RESULT_PLACES);
+    return takes && scatter_add_may_split(call) && plan.n <= LONGEST_MEAN * plan.size &&
+           time_of_buckets(plan) < time_of_long_result(plan, in.kind == 'f');
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
+    const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
     if (scatter_add_is_few(call)) {
         const bool sorts = plan.deterministic;
@@ -88,6 +134,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v3: deterministic=True, and up to 96 KB of sums take few tiles");
         return &variants[V3];
     }
+    if (plan.deterministic && kind == 'f' && scatter_add_may_split(call) &&
+        plan.size <= ORDERED_PLACES) {
+        GPO_SAY(why, "ordered_buckets: deterministic=True, and a warp for some hundred "
+                     "places");
+        return &variants[ORDERED];
+    }
     if (plan.deterministic) {
         GPO_SAY(why, "v4: deterministic=True, and sums above 96 KB are worth a sort");
         return &variants[V4];
@@ -100,11 +152,15 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "for each place");
         return &variants[V1];
     }
-    if (scatter_add_may_ascend(call) && plan.size >= ASCENDING_PLACES &&
-        3 * plan.n <= 2 * plan.size) {
-        GPO_SAY(why, "ascending: more places than elements, whose float64 sums an "
-                     "ascending index needs not");
-        return &variants[ASCENDING];
+    if (is_split(call)) {
+        if (scatter_add_may_ascend(call)) {
+            GPO_SAY(why,
+                    "ascending: short runs if the index ascends, else buckets, for "
+                    "sums of many places");
+            return &variants[ASCENDING];
+        }
+        GPO_SAY(why, "buckets: the sums of many places are made in shared memory");
+        return &variants[BUCKETS];
     }
     GPO_SAY(why, "long_result: lanes of a warp that want one place add up before they "
                  "send an atomic");

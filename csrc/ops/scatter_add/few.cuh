@@ -8,15 +8,6 @@
 #include "../../device/few_sums.cuh"
 #include "frame.cuh"
 
-/* One kernel for both widths of the index: it is read once. */
-template <typename Input>
-__device__ __forceinline__ int64_t
-index_at(const Input &x, bool is_wide, int i)
-{
-    const int64_t at = i * x.index_stride;
-    return is_wide ? x.index[at] : reinterpret_cast<const int32_t *>(x.index)[at];
-}
-
 /* Blocks that take `places` places each; one where there are none. */
 inline dim3
 blocks_of_places(int64_t size, int64_t places)

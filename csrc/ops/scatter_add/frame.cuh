@@ -82,12 +82,11 @@ check_order(gpo_call *call, bool is_deterministic)
                      call->variant->name);
 }
 
-/* What a rung reads and writes. */
+/* What a kernel reads, and where it notes bad indices. */
 static gpo_status
-open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
+open_inputs(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
-    const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
     gpo_status status = check_order(call, is_deterministic);
     void *memory = nullptr;
     *f = {};
@@ -110,14 +109,23 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
         status = gpo_scratch(call, sizeof *f->bad, &memory);
         f->bad = static_cast<unsigned long long *>(memory);
     }
+    return status;
+}
+
+/* The same, and what a rung writes. */
+static gpo_status
+open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
+    const gpo_status status = open_inputs(call, is_deterministic, f);
     if (kind == 'f' || kind == 'c') {
         f->sums.dtype = kind == 'c' ? GPO_C128 : GPO_F64;
     }
     f->apart = f->sums.dtype != call->out[0].dtype || plan.late;
     if (!status && f->apart) {
         const size_t bytes = kind == 'c' ? sizeof(c128) : sizeof(double);
-        status =
-            gpo_scratch(call, bytes * static_cast<size_t>(plan.size), &f->sums.data);
+        return gpo_scratch(call, bytes * static_cast<size_t>(plan.size), &f->sums.data);
     }
     return status;
 }
@@ -189,6 +197,7 @@ input_of(const gpo_call *call, const scatter_add_frame &f)
             plan.size,
             plan.mode,
             plan.is_unsigned,
+            call->in[SCATTER_ADD_INDEX].dtype != GPO_I32,
             kind == 'b',
             kind == 'i' ? sign_bit(sizeof(T)) : 0,
             f.later ? word_of(f.later) : f.bad,
@@ -239,16 +248,8 @@ round_sums(gpo_call *call, scatter_add_frame *f)
     return GPO_OK;
 }
 
-/* Rung::run(call, input, total) adds to `total`, which it clears first. */
-template <typename Rung, typename T, typename I>
-gpo_status
-run_rung(gpo_call *call, const scatter_add_frame &f)
-{
-    using Sum = typename scatter_add_input<T, I>::Sum;
-    return Rung::run(call, input_of<T, I>(call, f), static_cast<Sum *>(f.sums.data));
-}
-
-/* The launcher of a rung for values of any dtype that T carries. */
+/* The launcher of a rung for values of any dtype that T carries: Rung::run(call, input,
+   total) adds to `total`, which it clears first. */
 template <typename Rung, typename T>
 gpo_status
 scatter_add_with(gpo_call *call)
@@ -256,9 +257,8 @@ scatter_add_with(gpo_call *call)
     scatter_add_frame f;
     gpo_status status = open_frame(call, Rung::DETERMINISTIC, &f);
     if (!status) {
-        status = call->in[SCATTER_ADD_INDEX].dtype == GPO_I32
-                     ? run_rung<Rung, T, int32_t>(call, f)
-                     : run_rung<Rung, T, int64_t>(call, f);
+        status = Rung::run(call, input_of<T, int64_t>(call, f),
+                           static_cast<sum_of<T> *>(f.sums.data));
     }
     if (!status) {
         status = round_sums<T>(call, &f);
@@ -301,6 +301,25 @@ scatter_add_ranges(const gpo_call *call, int64_t sum_bytes)
 
 template <typename T>
 gpo_status scatter_add_long_result(gpo_call *call);
+
+/*
+ * Whether buckets takes the call: 32-bit words hold positions, 2,048 buckets the places, a
+ * block's shared memory the sums of one.
+ */
+inline bool
+scatter_add_may_split(const gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    return !plan.late && plan.n <= UINT32_MAX / 2 &&
+           plan.size <= MOST_BUCKETS << MOST_LOG_PLACES &&
+           gpo_shared_room(call) >= SPLIT_ROOM;
+}
+
+template <typename T>
+gpo_status scatter_add_by_buckets(gpo_call *call);
+
+template <typename T>
+gpo_status scatter_add_ordered_buckets(gpo_call *call);
 
 /* Whether ascending takes the call: floats below 64 bits, into a result of its own. */
 bool scatter_add_may_ascend(const gpo_call *call);

@@ -1,7 +1,7 @@
 /*
  * input.cuh  What every rung of scatter_add reads: elements and their indices, each
  * with one stride, what an index means, the type of a sum.
- * Order: types, the input, places, groups of elements.
+ * Order: types, the input, groups of elements.
  */
 #ifndef GPO_SCATTER_ADD_INPUT_CUH
 #define GPO_SCATTER_ADD_INPUT_CUH
@@ -59,6 +59,7 @@ struct scatter_add_input {
     int64_t n, size;
     gpo_index_mode mode;
     bool is_unsigned;
+    bool is_wide;              /* the index has 64 bits, else 32: see raw */
     bool truth;                /* values are bools: any byte but 0 is true */
     uint64_t sign;             /* integers: the sign bit of a signed type, else 0 */
     unsigned long long *bad;   /* the first position that is out of bounds, so far */
@@ -78,16 +79,43 @@ struct scatter_add_input {
         }
     }
 
-    /* The place of the index at position i; -1, noted in `bad`, if out of bounds. */
-    __device__ __forceinline__ int64_t place(I raw, int64_t i) const
+    /* The index at position i, of either width: `index` need not be of type I. */
+    __device__ __forceinline__ int64_t raw(int64_t i) const
     {
-        const int64_t at = raw;
+        const int64_t at = i * index_stride;
+        return is_wide ? reinterpret_cast<const int64_t *>(index)[at]
+                       : reinterpret_cast<const int32_t *>(index)[at];
+    }
+
+    /* The place of the index at position i; -1, noted in `bad`, if out of bounds. */
+    __device__ __forceinline__ int64_t place(int64_t at, int64_t i) const
+    {
         if (static_cast<uint64_t>(at) < static_cast<uint64_t>(size)) {
             return at;
         }
         return place_outside(at, i, size, mode, is_unsigned, bad);
     }
 };
+
+/* The same input, whose index has 32 bits. */
+template <typename T>
+scatter_add_input<T, int32_t>
+narrow(const scatter_add_input<T, int64_t> &x)
+{
+    return {x.values,
+            reinterpret_cast<const int32_t *>(x.index),
+            x.values_stride,
+            x.index_stride,
+            x.n,
+            x.size,
+            x.mode,
+            x.is_unsigned,
+            x.is_wide,
+            x.truth,
+            x.sign,
+            x.bad,
+            x.fresh};
+}
 
 /* ---- groups: as many elements as 16 bytes hold indices ---- */
 

@@ -41,6 +41,53 @@ joined(place_and_sum<Sum> *mine)
     return is_first;
 }
 
+/*
+ * Adds to a sum in shared memory.  64-bit integers by halves, whose atomics are one
+ * instruction each; the upper one is rare: a compare-and-swap loop is slow where places
+ * are hot.
+ */
+template <typename Sum>
+__device__ __forceinline__ void
+add_to_table(Sum *at, Sum v)
+{
+    if constexpr (std::is_same_v<Sum, uint64_t>) {
+        unsigned *const half = reinterpret_cast<unsigned *>(at);
+        const unsigned low = static_cast<unsigned>(v);
+        const unsigned before = atomicAdd(&half[0], low);
+        const unsigned high =
+            static_cast<unsigned>(v >> 32) + (before + low < low ? 1 : 0);
+        if (high != 0) {
+            atomicAdd(&half[1], high);
+        }
+    }
+    else {
+        atomic_add(at, v);
+    }
+}
+
+/*
+ * The lowest lane of `peers`, the lanes of one key, gets their sum; all lanes call it.  The
+ * order of additions follows from the lanes alone.
+ */
+template <typename Sum>
+__device__ __forceinline__ void
+add_up(unsigned peers, Sum *sum)
+{
+    const unsigned lane = threadIdx.x % WARP, mine = 1u << lane;
+    /* In each round, the lanes that are left to a key are added in pairs. */
+    unsigned before = static_cast<unsigned>(__popc(peers & (mine - 1)));
+    unsigned after = peers & ~(2 * mine - 1);
+    while (__any_sync(ALL_LANES, after != 0)) {
+        const int from = after != 0 ? __ffs(static_cast<int>(after)) - 1 : 0;
+        const Sum other = shuffle_from(*sum, from);
+        if (after != 0) {
+            *sum = *sum + other;
+        }
+        after &= __ballot_sync(ALL_LANES, before % 2 == 0);
+        before /= 2;
+    }
+}
+
 /* Where a warp has fewer keys, adding up the lanes of each takes less than atomics. */
 constexpr int WORTH_ADDING = 25;
 
@@ -65,18 +112,7 @@ joined_anywhere(uint32_t key, bool is_element, Sum *sum, int worth = WORTH_ADDIN
     if (__popc(__ballot_sync(ALL_LANES, leads)) >= worth) {
         return is_element;
     }
-    /* In each round, the lanes that are left to a key are added in pairs. */
-    unsigned before = static_cast<unsigned>(__popc(peers & (mine - 1)));
-    unsigned after = peers & ~(2 * mine - 1);
-    while (__any_sync(ALL_LANES, after != 0)) {
-        const int from = after != 0 ? __ffs(static_cast<int>(after)) - 1 : 0;
-        const Sum other = shuffle_from(*sum, from);
-        if (after != 0) {
-            *sum = *sum + other;
-        }
-        after &= __ballot_sync(ALL_LANES, before % 2 == 0);
-        before /= 2;
-    }
+    add_up(peers, sum);
     return is_element && leads;
 }
 

@@ -15,7 +15,7 @@ scatter_add_v4_places(Input x, uint32_t *key)
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < x.n;
          i += step) {
-        const int64_t at = x.place(x.index[i * x.index_stride], i);
+        const int64_t at = x.place(x.raw(i), i);
         key[i] = static_cast<uint32_t>(at >= 0 ? at : x.size);
     }
 }
@@ -28,6 +28,7 @@ index_of(const Input &x)
     scatter_add_input<uint8_t, typename Input::I> index = {};
     index.index = x.index;
     index.index_stride = x.index_stride;
+    index.is_wide = x.is_wide;
     index.n = x.n;
     index.size = x.size;
     index.mode = x.mode;

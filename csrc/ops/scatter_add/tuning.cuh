@@ -30,17 +30,39 @@ constexpr int LANES_ITEMS = 2;
 constexpr int64_t L2_OF_SUMS = 2, L2_PARTS = 5, MOST_RANGES = 8;
 constexpr double AGAIN = 0.25;
 
-/* ascending: elements of a place, which one thread adds up, at most; sums that a thread
-   rounds; it is chosen from so many places on, if of 3 of them at most 2 have an element:
-   to look at the index takes 3 us, and an ascending one saves 9 ps for each place.
-   Estimated, not timed. */
-constexpr int64_t LONGEST_RUN = 32;
+/* Sums that a thread rounds. */
 constexpr int ROUNDED_ITEMS = 4;
-constexpr int LOOKED_AT = 4; /* elements of a thread in flight */
-constexpr int64_t MOST_CLEARING =
-    4096;                             /* blocks for the sums of all places, if needed */
-constexpr int64_t LOOKING_BLOCKS = 4; /* per SM: each has a ticket */
-constexpr int64_t ASCENDING_PLACES = 1 << 20;
+
+/* ascending: blocks per SM, each with a ticket; places that a warp clears itself, and
+   those it writes by way of shared memory. */
+constexpr int64_t LOOKING_BLOCKS = 5;
+constexpr int32_t MOST_BETWEEN = 4096, STAGED_PLACES = 640;
+
+/* The choice: elements per place up to which a run is short enough. */
+constexpr int64_t LONGEST_MEAN = 8;
+
+/* buckets: threads of a block, which orders a tile, and which adds: three on an SM with
+   tables of 2^13 places.  A bucket has as few places as make no more than MANY_BUCKETS, up
+   to 2^13, and 2^14 from USUAL_BUCKETS on. */
+constexpr int TILE_BLOCK = 512, SUM_BLOCK = 512;
+constexpr int LEAST_LOG_PLACES = 11, USUAL_LOG_PLACES = 13, MOST_LOG_PLACES = 14;
+constexpr int64_t MANY_BUCKETS = 512, USUAL_BUCKETS = 1024, MOST_BUCKETS = 2048;
+constexpr int64_t SPLIT_ROOM = 160
+                               << 10; /* bytes of shared memory that a block may need */
+constexpr int64_t SPLITTING_BLOCKS = 16; /* per SM, each of which takes several tiles */
+/* Elements of a block that adds, at least, its blocks per SM; elements in flight. */
+constexpr int64_t LEAST_OF_BLOCK = 8192, SUMMING_BLOCKS = 3;
+constexpr int SUMMED_AT_ONCE = 4;
+/* A bucket's elements in one tile that all warps of a block share; so many such tiles. */
+constexpr unsigned LONG_SEGMENT = 64, LONG_SEGMENTS = 64;
+constexpr unsigned JOINING_BLOCKS = 64;
+/* Chosen for integers and float64 from so many places on. */
+constexpr int64_t LONG_RESULT_PLACES = 5000000;
+
+/* ordered_buckets: buckets, elements of a warp at least, blocks, which are warps */
+constexpr int LEAST_LOG_ORDERED = 10;
+constexpr int64_t ORDERED_BUCKETS = 1024, LEAST_OF_WARP = 4096;
+constexpr int64_t ORDERED_BLOCKS_OF_ALL = 4096, ORDERED_PLACES = 1 << 22;
 
 /* v2, v3: private copies of the result */
 constexpr int64_t MOST_COPIES_BYTES = 1 << 28;

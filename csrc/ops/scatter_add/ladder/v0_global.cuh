@@ -19,7 +19,7 @@ scatter_add_v0_global(Input x, Sum *total)
     if (i >= x.n) {
         return;
     }
-    const int64_t at = x.place(x.index[i * x.index_stride], i);
+    const int64_t at = x.place(x.raw(i), i);
     if (at >= 0) {
         atomic_add(&total[at], x.lift(x.values[i * x.values_stride]));
     }

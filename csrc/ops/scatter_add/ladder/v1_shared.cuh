@@ -106,8 +106,7 @@ __launch_bounds__(SHARED_BLOCK, 2)
     for (int64_t k = static_cast<int64_t>(blockIdx.x) * SHARED_BLOCK + tid; k < loose;
          k += static_cast<int64_t>(gridDim.x) * SHARED_BLOCK) {
         const int64_t i = k < head ? k : groups * N + k;
-        add(x.place(x.index[i * x.index_stride], i),
-            x.lift(x.values[i * x.values_stride]));
+        add(x.place(x.raw(i), i), x.lift(x.values[i * x.values_stride]));
     }
     __syncthreads();
 
@@ -154,11 +153,13 @@ table_launch_of(const gpo_call *call, int64_t n, int64_t size, int64_t sum_bytes
 struct scatter_add_v1 {
     static constexpr bool DETERMINISTIC = false;
 
-    template <typename Input, typename Sum>
-    static gpo_status run(gpo_call *call, const Input &x, Sum *total)
+    template <typename T, typename I, typename Sum>
+    static gpo_status launch(gpo_call *call, const scatter_add_input<T, I> &x,
+                             Sum *total)
     {
-        const table_launch t = table_launch_of(call, x.n, x.size, sizeof(Sum),
-                                               pack<typename Input::I>::SIZE);
+        using Input = scatter_add_input<T, I>;
+        const table_launch t =
+            table_launch_of(call, x.n, x.size, sizeof(Sum), pack<I>::SIZE);
         gpo_allow_shared(scatter_add_v1_shared<Input, Sum>, t.bytes);
         const gpo_status status =
             clear(call, total, x.size * static_cast<int64_t>(sizeof(Sum)), x.fresh);
@@ -166,6 +167,14 @@ struct scatter_add_v1 {
                       : GPO_LAUNCH(call, t.grid, SHARED_BLOCK, t.bytes,
                                    (scatter_add_v1_shared<Input, Sum>), x, total,
                                    t.width, t.copies);
+    }
+
+    /* Packs of indices have a type: a kernel for each width. */
+    template <typename T, typename Sum>
+    static gpo_status run(gpo_call *call, const scatter_add_input<T, int64_t> &x,
+                          Sum *total)
+    {
+        return x.is_wide ? launch(call, x, total) : launch(call, narrow(x), total);
     }
 };
 

@@ -23,7 +23,7 @@ scatter_add_v2_private(Input x, Sum *copies)
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < x.n;
          i += step) {
-        const int64_t at = x.place(x.index[i * x.index_stride], i);
+        const int64_t at = x.place(x.raw(i), i);
         if (at >= 0) {
             atomic_add(&own[at], x.lift(x.values[i * x.values_stride]));
         }

@@ -48,7 +48,7 @@ __launch_bounds__(ORDERED_BLOCK)
             int64_t at = -1;
             v[u] = Sum{};
             if (i < end) {
-                at = x.place(x.index[i * x.index_stride], i) - first;
+                at = x.place(x.raw(i), i) - first;
                 v[u] = x.lift(x.values[i * x.values_stride]);
             }
             b[u] = at >= 0 && at < places ? static_cast<int>(at) : -1;

@@ -1,185 +1,297 @@
 /*
- * ascending.cu  Floats below 64 bits into more places than elements.  long_result clears a
- * float64 sum for each place and reads it again, 20 bytes of traffic for each of float32;
- * if the index ascends, the elements of a place are side by side, and the thread of the
- * first adds them up and stores the rounded sum.  Whether it does is found out first, in the
- * kernel that clears the result, whose blocks end as soon as one has met a descent; then
- * the others do as long_result does.
- * Cost:  of an ascending index with short runs, the index twice, the values once, the result
- *        cleared; of another, long_result's and one launch.
+ * ascending.cu  Floats below 64 bits whose index may ascend.  Then the elements of a place
+ * are side by side: each warp adds the runs that begin among its 256 elements in float64
+ * and stores them, rounded once, with the zeros after each, so that index and values are
+ * read once and the result written once.  Whether the index ascends is found out on the
+ * way: a descent, an index out of bounds or a run of more than 32 elements beyond a warp's
+ * own tells the other blocks to end and the kernels of buckets to do it all.
+ * Cost:  of an ascending index its own bytes; of another one launch and some first
+ *        elements more than buckets.
  */
-#include "../../../device/block.cuh"
-#include "../few.cuh"
-#include "../ranges.cuh"
+#include "../../../device/words.cuh"
+#include "../buckets.cuh"
+
+constexpr int RUN_ITEMS = 8,
+              RUN_TILE = RUN_ITEMS * WARP; /* elements of a lane, a warp */
+
+/* Elements [i, i + RUN_ITEMS); past the last of the input place x.size, value 0. */
+template <typename Input>
+struct ascending_items {
+    int32_t place[RUN_ITEMS]; /* -1 if out of bounds */
+    typename Input::T value[RUN_ITEMS];
+
+    template <typename I>
+    __device__ __forceinline__ void load_places(const Input &x, int64_t i, bool packed)
+    {
+        const I *const index = reinterpret_cast<const I *>(x.index);
+        const group<I, RUN_ITEMS> raw =
+            load_group<I, RUN_ITEMS>(index, x.index_stride, i, packed);
+#pragma unroll
+        for (int j = 0; j < RUN_ITEMS; j++) {
+            const bool good =
+                static_cast<uint64_t>(raw.v[j]) < static_cast<uint64_t>(x.size);
+            place[j] = good ? static_cast<int32_t>(raw.v[j]) : -1;
+        }
+    }
+};
+
+template <typename Input>
+__device__ __forceinline__ int32_t
+place_at(const Input &x, int64_t i)
+{
+    if (i >= x.n) {
+        return static_cast<int32_t>(x.size);
+    }
+    const int64_t raw = x.raw(i);
+    return static_cast<uint64_t>(raw) < static_cast<uint64_t>(x.size)
+               ? static_cast<int32_t>(raw)
+               : -1;
+}
+
+/* The sum of `mine` over the lanes of a warp. */
+__device__ __forceinline__ double
+warp_sum(double mine)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        mine += shuffle_down(mine, d);
+    }
+    return shuffle_from(mine, 0);
+}
 
 /*
- * Clears out, unless the index descends, is out of bounds or has more than LONGEST_RUN
- * elements of one place: then *other becomes 1, else 0.  The counters are the stream's: a
- * ticket, and whether a block has met such an element.
+ * Clears [begin, end) but for the places of runs, which are stored after.  Where it is
+ * long and one gap makes most of it, that gap is left to the last kernel.  False if it
+ * is long and has several.
  */
+template <typename Result>
+__device__ __forceinline__ bool
+clear_between(const int32_t (&place)[RUN_ITEMS], int32_t after, int32_t begin,
+              int32_t end, scatter_add_gaps *gaps, unsigned *count, Result *out)
+{
+    const int lane = threadIdx.x % WARP;
+    int32_t low = end, high = end;
+    if (end - begin > MOST_BETWEEN) {
+        int32_t longest = 0, from = begin;
+#pragma unroll
+        for (int j = 0; j < RUN_ITEMS; j++) {
+            const int32_t next = j + 1 < RUN_ITEMS ? place[j + 1] : after;
+            const int32_t first = place[j] + 1 > begin ? place[j] + 1 : begin;
+            const int32_t last = next < end ? next : end;
+            if (last - first > longest) {
+                longest = last - first;
+                from = first;
+            }
+        }
+        if (lane == 0 && begin < place[0] && place[0] - begin > longest) {
+            longest = (place[0] < end ? place[0] : end) - begin;
+            from = begin;
+        }
+#pragma unroll
+        for (int d = WARP / 2; d > 0; d /= 2) {
+            const int32_t other = shuffle_down(longest, d);
+            const int32_t other_from = shuffle_down(from, d);
+            from = other > longest ? other_from : from;
+            longest = other > longest ? other : longest;
+        }
+        low = shuffle_from(from, 0);
+        high = low + shuffle_from(longest, 0);
+        unsigned slot = 0;
+        if (lane == 0) {
+            slot = atomicAdd(count, 1u);
+        }
+        slot = shuffle_from(slot, 0);
+        if (end - begin - (high - low) > MOST_BETWEEN || slot >= gaps->MOST) {
+            return false;
+        }
+        if (lane == 0) {
+            gaps->begin[slot] = low;
+            gaps->end[slot] = high;
+        }
+    }
+    for (int32_t k = begin + lane; k < low; k += WARP) {
+        out[k] = Result{};
+    }
+    for (int32_t k = high + lane; k < end; k += WARP) {
+        out[k] = Result{};
+    }
+    __syncwarp();
+    return true;
+}
+
+/* The runs that begin in elements [begin, begin + RUN_TILE); false if buckets has to. */
+template <typename Input, typename Result>
+__device__ __forceinline__ bool
+add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
+         unsigned *count, Result *out, Result *stage)
+{
+    using T = typename Input::T;
+    const int lane = threadIdx.x % WARP;
+    const int64_t first = begin + lane * RUN_ITEMS, end = begin + RUN_TILE;
+    const int32_t size = static_cast<int32_t>(x.size);
+    ascending_items<Input> mine;
+    if (end <= x.n) {
+        if (x.is_wide) {
+            mine.template load_places<int64_t>(x, first, in_packs);
+        }
+        else {
+            mine.template load_places<int32_t>(x, first, in_packs);
+        }
+        const group<T, RUN_ITEMS> v =
+            load_group<T, RUN_ITEMS>(x.values, x.values_stride, first, in_packs);
+#pragma unroll
+        for (int j = 0; j < RUN_ITEMS; j++) {
+            mine.value[j] = v.v[j];
+        }
+    }
+    else {
+#pragma unroll
+        for (int j = 0; j < RUN_ITEMS; j++) {
+            const int64_t i = first + j;
+            mine.place[j] = place_at(x, i);
+            mine.value[j] = i < x.n ? x.values[i * x.values_stride] : T{};
+        }
+    }
+    const int32_t beyond = place_at(x, end + lane);
+    const T value_beyond =
+        end + lane < x.n ? x.values[(end + lane) * x.values_stride] : T{};
+    int32_t before = begin > 0 ? place_at(x, begin - 1) : -1;
+    const int32_t left = shuffle_up(mine.place[RUN_ITEMS - 1], 1);
+    const int32_t right = shuffle_down(mine.place[0], 1);
+    const int32_t before_warp = before;
+    before = lane > 0 ? left : before;
+
+    bool good = mine.place[0] >= 0;
+    int32_t last = before, owned = size; /* `owned`: the first run's place */
+#pragma unroll
+    for (int j = 0; j < RUN_ITEMS; j++) {
+        good = good && mine.place[j] >= last;
+        owned = mine.place[j] != last && mine.place[j] < owned ? mine.place[j] : owned;
+        last = mine.place[j];
+    }
+    const int32_t last_of_warp = shuffle_from(last, WARP - 1);
+    const unsigned others = __ballot_sync(ALL_LANES, beyond != last_of_warp);
+    const bool owns = last_of_warp != before_warp;
+    const int32_t next =
+        shuffle_from(beyond, others != 0 ? __ffs(static_cast<int>(others)) - 1 : 0);
+    const bool ends = others != 0 || last_of_warp == size;
+    if (!__all_sync(ALL_LANES, good && (ends || !owns) && next >= last_of_warp)) {
+        return false;
+    }
+    if (!owns) {
+        return true;
+    }
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        const int32_t other = shuffle_down(owned, d);
+        owned = other < owned ? other : owned;
+    }
+    const int32_t from = begin > 0 ? shuffle_from(owned, 0) : 0;
+    const int32_t until = last_of_warp == size ? size : next;
+    /* Short ranges of places are written as a whole, by way of shared memory. */
+    const bool is_short = stage != nullptr && until - from <= STAGED_PLACES;
+    Result *const to = is_short ? stage : out;
+    const int32_t origin = is_short ? from : 0;
+    if (is_short) {
+        for (int32_t k = lane; k < until - from; k += WARP) {
+            stage[k] = Result{};
+        }
+        __syncwarp();
+    }
+    else if (!clear_between(mine.place, lane < WARP - 1 ? right : until, from, until,
+                            gaps, count, out)) {
+        return false;
+    }
+
+    /* The lane's own runs; `head` is of one that began before it. */
+    double sum = 0, head = 0;
+    bool through = true; /* no run begins in this lane */
+    int32_t open = before;
+#pragma unroll
+    for (int j = 0; j < RUN_ITEMS; j++) {
+        if (mine.place[j] != open) {
+            if (through) {
+                head = sum;
+            }
+            else {
+                to[open - origin] = rounded<T>(sum);
+            }
+            through = false;
+            open = mine.place[j];
+            sum = 0;
+        }
+        sum += x.lift(mine.value[j]);
+    }
+    head = through ? sum : head;
+    /* What the lanes after this one have of its last run. */
+    const unsigned same = others != 0 ? (others & (0 - others)) - 1 : ALL_LANES;
+    const double far =
+        same != 0 ? warp_sum(same >> lane & 1 ? x.lift(value_beyond) : 0) : 0;
+    double rest = shuffle_down(head, 1);
+    rest = lane < WARP - 1 ? rest : far;
+    int goes_on = shuffle_down(static_cast<int>(through), 1);
+    goes_on = lane < WARP - 1 ? goes_on : 0;
+    for (int d = 1; d < WARP && __any_sync(ALL_LANES, goes_on); d *= 2) {
+        const double other = shuffle_down(rest, d);
+        const int other_on = shuffle_down(goes_on, d);
+        rest = goes_on ? rest + other : rest;
+        goes_on = goes_on ? other_on : 0;
+    }
+    if (!through && open < size) {
+        to[open - origin] = rounded<T>(sum + rest);
+    }
+    if (is_short) {
+        __syncwarp();
+        for (int32_t k = lane; k < until - from; k += WARP) {
+            out[from + k] = stage[k];
+        }
+        __syncwarp();
+    }
+    return true;
+}
+
+/* The sums of an ascending index; of another, gaps->other.  The counters are the stream's:
+   a ticket, whether a block has found another, how many gaps there are. */
 template <typename Input, typename Result>
 __global__ void
-__launch_bounds__(BLOCK)
-    scatter_add_ascending_look(Input x, unsigned *counters, unsigned *other,
-                               Result *out, bool in_packs)
+__launch_bounds__(BLOCK, LOOKING_BLOCKS)
+    scatter_add_ascending_runs(Input x, bool in_packs, bool is_staged,
+                               unsigned *counters, scatter_add_gaps *gaps,
+                               uint64_t *words, int64_t cleared, Result *out)
 {
-    GPO_SHARED(bool, flag, [1]);
-    if (threadIdx.x == 0) {
-        flag[0] = atomicOr(&counters[1], 0u) != 0;
-        if (blockIdx.x == 0 && x.fresh != nullptr) {
-            *x.fresh = NONE_BAD;
+    GPO_SHARED(bool, last, [1]);
+    GPO_DYN_SHARED(Result, stages);
+    const int lane = threadIdx.x % WARP;
+    const int64_t warp =
+        static_cast<int64_t>(blockIdx.x) * (BLOCK / WARP) + threadIdx.x / WARP;
+    const int64_t warps = static_cast<int64_t>(gridDim.x) * (BLOCK / WARP);
+    Result *const stage =
+        is_staged ? stages + threadIdx.x / WARP * STAGED_PLACES : nullptr;
+    for (int64_t k = warp * WARP + lane; k < cleared; k += warps * WARP) {
+        words[k] = 0;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0 && x.fresh != nullptr) {
+        *x.fresh = NONE_BAD;
+    }
+    /* A look at some elements of each block, which most other indices do not pass. */
+    const int32_t place = place_at(x, warp * RUN_TILE + lane);
+    bool good = !__any_sync(ALL_LANES, shuffle_up(place, 1) > place || place < 0);
+    for (int64_t begin = warp * RUN_TILE; good && (begin < x.n || begin == 0);
+         begin += warps * RUN_TILE) {
+        const unsigned other = load_word(&counters[1]);
+        good = add_runs(x, in_packs, begin, gaps, &counters[2], out, stage);
+        if (other != 0) {
+            break;
         }
     }
-    __syncthreads();
-    bool good = !flag[0];
-    const int64_t first = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t begin = first; begin < x.n && good; begin += LOOKED_AT * step) {
-        int64_t place[LOOKED_AT], before[LOOKED_AT], far[LOOKED_AT];
-#pragma unroll
-        for (int j = 0; j < LOOKED_AT; j++) {
-            const int64_t i = begin + j * step;
-            const typename Input::I *const at = x.index + i * x.index_stride;
-            const bool is_element = i < x.n;
-            place[j] = is_element ? at[0] : 0;
-            before[j] = is_element && i > 0 ? at[-x.index_stride] : 0;
-            far[j] =
-                is_element && i >= LONGEST_RUN ? at[-LONGEST_RUN * x.index_stride] : -1;
-        }
-#pragma unroll
-        for (int j = 0; j < LOOKED_AT; j++) {
-            good = good &&
-                   static_cast<uint64_t>(place[j]) < static_cast<uint64_t>(x.size) &&
-                   before[j] <= place[j] && far[j] != place[j];
-        }
-    }
-    const bool is_other = __syncthreads_or(!good) != 0;
-    if (is_other && threadIdx.x == 0) {
+    let_next_start();
+    if (__syncthreads_or(!good) && threadIdx.x == 0 && load_word(&counters[1]) == 0) {
         atomicOr(&counters[1], 1u);
     }
-    constexpr int64_t SIZE = 16 / sizeof(Result);
-    const int64_t packs = in_packs ? x.size / SIZE : 0;
-    if (!is_other) {
-        for (int64_t k = first; k < packs; k += step) {
-            reinterpret_cast<uint4 *>(out)[k] = uint4{};
-        }
-        for (int64_t k = packs * SIZE + first; k < x.size; k += step) {
-            out[k] = Result{};
-        }
+    if (is_last_block(&counters[0], gridDim.x, last) && threadIdx.x == 0) {
+        gaps->other = atomicExch(&counters[1], 0u);
+        gaps->count = atomicExch(&counters[2], 0u);
     }
-    if (is_last_block(&counters[0], gridDim.x, flag) && threadIdx.x == 0) {
-        *other = atomicExch(&counters[1], 0u);
-    }
-}
-
-/* The sums of an ascending index, unless *other: then total = 0. */
-template <typename Input, typename Sum, typename Result>
-__global__ void
-__launch_bounds__(BLOCK)
-    scatter_add_ascending_sum(Input x, const unsigned *other, Sum *total, Result *out)
-{
-    static_assert(sizeof(Sum) == 8, "two to a store");
-    const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
-    if (*other != 0) {
-        const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-        for (int64_t k = i; k < x.size / 2; k += step) {
-            reinterpret_cast<uint4 *>(total)[k] = uint4{};
-        }
-        if (i == 0 && x.size % 2 != 0) {
-            total[x.size - 1] = Sum{};
-        }
-        return;
-    }
-    if (i >= x.n) {
-        return;
-    }
-    const int64_t left = x.n - i < LONGEST_RUN ? x.n - i : LONGEST_RUN;
-    const typename Input::I *const at = x.index + i * x.index_stride;
-    const typename Input::T *const value = x.values + i * x.values_stride;
-    const int64_t place = at[0];
-    const int64_t before = i > 0 ? at[-x.index_stride] : -1;
-    int64_t next = left > 1 ? at[x.index_stride] : -1;
-    Sum sum = Sum{} + x.lift(value[0]); /* -0 becomes 0 */
-    if (before == place ||
-        static_cast<uint64_t>(place) >= static_cast<uint64_t>(x.size)) {
-        return;
-    }
-    for (int64_t k = 1; next == place; k++) {
-        sum = sum + x.lift(value[k * x.values_stride]);
-        next = k + 1 < left ? at[(k + 1) * x.index_stride] : -1;
-    }
-    out[place] = rounded<typename Input::T>(sum);
-}
-
-/* out = total, if *other. */
-template <typename T, typename Sum>
-__global__ void
-__launch_bounds__(BLOCK)
-    scatter_add_ascending_round(const unsigned *other, const Sum *total, int64_t size,
-                                result_of<T> *out)
-{
-    if (*other == 0) {
-        return;
-    }
-    const int64_t first =
-        static_cast<int64_t>(blockIdx.x) * BLOCK * ROUNDED_ITEMS + threadIdx.x;
-    Sum sum[ROUNDED_ITEMS];
-#pragma unroll
-    for (int j = 0; j < ROUNDED_ITEMS; j++) {
-        const int64_t k = first + j * BLOCK;
-        sum[j] = k < size ? total[k] : Sum{};
-    }
-#pragma unroll
-    for (int j = 0; j < ROUNDED_ITEMS; j++) {
-        const int64_t k = first + j * BLOCK;
-        if (k < size) {
-            out[k] = rounded<T>(sum[j]);
-        }
-    }
-}
-
-template <typename T, typename I>
-static gpo_status
-run(gpo_call *call, const scatter_add_frame &f)
-{
-    using Input = scatter_add_input<T, I>;
-    using Sum = typename Input::Sum;
-    const Input x = input_of<T, I>(call, f);
-    Sum *const total = static_cast<Sum *>(f.sums.data);
-    result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
-    const bool in_packs = reinterpret_cast<uintptr_t>(out) % 16 == 0;
-    const int64_t most = static_cast<int64_t>(gpo_processors(call)) * LOOKING_BLOCKS;
-    const int64_t looks = ceil_div(x.n > x.size / 4 ? x.n : x.size / 4, BLOCK);
-    const int64_t rounds = ceil_div(x.size, BLOCK * ROUNDED_ITEMS);
-    const dim3 look(static_cast<unsigned>(clamp(looks, 1, most)));
-    const int64_t clears = clamp(ceil_div(x.size, 2 * BLOCK), 1, MOST_CLEARING);
-    const int64_t sums = ceil_div(x.n, BLOCK);
-    const dim3 sum(static_cast<unsigned>(sums > clears ? sums : clears));
-    const dim3 round(static_cast<unsigned>(clamp(rounds, 1, INT32_MAX)));
-    unsigned *counters = nullptr;
-    void *memory = nullptr;
-    gpo_status status = gpo_tickets(call, &counters);
-    if (!status) {
-        status = gpo_scratch(call, sizeof(unsigned), &memory);
-    }
-    unsigned *const other = static_cast<unsigned *>(memory);
-    if (!status) {
-        status = GPO_LAUNCH(call, look, BLOCK, 0,
-                            (scatter_add_ascending_look<Input, result_of<T>>), x,
-                            counters, other, out, in_packs);
-    }
-    if (!status) {
-        status = GPO_LAUNCH(call, sum, BLOCK, 0,
-                            (scatter_add_ascending_sum<Input, Sum, result_of<T>>), x,
-                            other, total, out);
-    }
-    if (!status) {
-        status = add_by_ranges(call, x, total, other);
-    }
-    return status ? status
-                  : GPO_LAUNCH(call, round, BLOCK, 0,
-                               (scatter_add_ascending_round<T, Sum>), other, total,
-                               x.size, out);
 }
 
 bool
@@ -187,21 +299,53 @@ scatter_add_may_ascend(const gpo_call *call)
 {
     const gpo_dtype dtype = call->in[SCATTER_ADD_VALUES].dtype;
     return gpo_dtypes[dtype].kind == 'f' && gpo_dtypes[dtype].bytes < 8 &&
-           !scatter_add_plan_of(call)->late && scatter_add_plan_of(call)->size > 0;
+           scatter_add_may_split(call);
 }
 
 template <typename T>
 gpo_status
 scatter_add_ascending(gpo_call *call)
 {
+    using Input = scatter_add_input<T, int64_t>;
     scatter_add_frame f;
-    gpo_status status = open_frame(call, false, &f);
+    scatter_add_buckets b;
+    int64_t words = 0;
+    unsigned *counters = nullptr;
+    void *memory = nullptr;
+    gpo_status status = open_inputs(call, false, &f);
     if (!status) {
-        status = call->in[SCATTER_ADD_INDEX].dtype == GPO_I32
-                     ? run<T, int32_t>(call, f)
-                     : run<T, int64_t>(call, f);
+        status = open_buckets<false>(call, sizeof(T), &b, &words);
     }
-    f.apart = false; /* the result is rounded already */
+    if (!status) {
+        status = gpo_tickets(call, &counters);
+    }
+    if (!status) {
+        status = gpo_scratch(call, sizeof(scatter_add_gaps), &memory);
+    }
+    scatter_add_gaps *const gaps = static_cast<scatter_add_gaps *>(memory);
+    if (!status) {
+        const Input x = input_of<T, int64_t>(call, f);
+        const bool in_packs = x.index_stride == 1 && x.values_stride == 1 &&
+                              (reinterpret_cast<uintptr_t>(x.index) |
+                               reinterpret_cast<uintptr_t>(x.values)) %
+                                      16 ==
+                                  0;
+        const int64_t blocks =
+            clamp(ceil_div(x.n, RUN_TILE * (BLOCK / WARP)), 1,
+                  static_cast<int64_t>(gpo_processors(call)) * LOOKING_BLOCKS);
+        /* Runs that are close write whole sectors as they are. */
+        const bool is_staged = x.n < x.size;
+        const size_t bytes =
+            is_staged ? BLOCK / WARP * STAGED_PLACES * sizeof(T) : size_t{0};
+        status =
+            GPO_LAUNCH(call, grid_of(blocks), BLOCK, bytes,
+                       (scatter_add_ascending_runs<Input, T>), x, in_packs, is_staged,
+                       counters, gaps, reinterpret_cast<uint64_t *>(b.total), words,
+                       static_cast<T *>(call->out[0].data));
+    }
+    if (!status) {
+        status = add_by_buckets<false, T>(call, f, b, gaps);
+    }
     return status ? status : close_frame(call, f);
 }
 

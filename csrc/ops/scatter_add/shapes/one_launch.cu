@@ -12,7 +12,7 @@ static_assert(MOST_ELEMENTS == FEW, "few_sums.cuh sorts so many");
 template <typename Input, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
-    scatter_add_one_launch_kernel(Input x, bool is_wide, few_digits key,
+    scatter_add_one_launch_kernel(Input x, few_digits key,
                                   result_of<typename Input::T> *out,
                                   verdict_word verdict)
 {
@@ -34,7 +34,7 @@ __launch_bounds__(FEW_THREADS)
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int i = j * FEW_THREADS + tid;
-        raw[j] = i < n ? index_at(x, is_wide, i) : 0;
+        raw[j] = i < n ? x.raw(i) : 0;
     }
     int kept = 0; /* elements that go to this block's places */
 #pragma unroll
@@ -81,16 +81,15 @@ struct scatter_add_sorted {
         const int64_t largest = plan.size < PLACES ? plan.size : PLACES;
         const few_digits key = few_digits_of(largest);
         const dim3 grid = blocks_of_places(plan.size, PLACES);
-        const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
         const Input x = input_of<T, int64_t>(call, f);
         result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
         return plan.n <= FEW_THREADS
                    ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                                (scatter_add_one_launch_kernel<Input, 1>), x, is_wide,
-                                key, out, verdict)
+                                (scatter_add_one_launch_kernel<Input, 1>), x, key, out,
+                                verdict)
                    : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
                                 (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x,
-                                is_wide, key, out, verdict);
+                                key, out, verdict);
     }
 };
 

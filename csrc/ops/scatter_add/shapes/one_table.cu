@@ -11,8 +11,7 @@
 template <typename Input, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
-    scatter_add_one_table_kernel(Input x, bool is_wide,
-                                 result_of<typename Input::T> *out,
+    scatter_add_one_table_kernel(Input x, result_of<typename Input::T> *out,
                                  verdict_word verdict)
 {
     using T = typename Input::T;
@@ -29,7 +28,7 @@ __launch_bounds__(FEW_THREADS)
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int i = j * FEW_THREADS + tid;
-        raw[j] = i < n ? index_at(x, is_wide, i) : 0;
+        raw[j] = i < n ? x.raw(i) : 0;
         value[j] = i < n ? x.values[i * x.values_stride] : T{};
     }
     if (tid == 0) {
@@ -59,8 +58,9 @@ __launch_bounds__(FEW_THREADS)
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         Sum sum = x.lift(value[j]);
-        if (joined_anywhere(key[j], key[j] != static_cast<uint32_t>(places), &sum)) {
-            atomic_add(&table[key[j]], sum);
+        if (joined_anywhere(key[j], key[j] != static_cast<uint32_t>(places), &sum,
+                            WARP + 1)) {
+            add_to_table(&table[key[j]], sum);
         }
     }
     __syncthreads();
@@ -82,18 +82,17 @@ struct scatter_add_tabled {
         const int64_t places = plan.size < TABLE_PLACES ? plan.size : TABLE_PLACES;
         const size_t bytes = static_cast<size_t>(places) * sizeof(typename Input::Sum);
         const dim3 grid = blocks_of_places(plan.size, TABLE_PLACES);
-        const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
         const Input x = input_of<T, int64_t>(call, f);
         result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
         gpo_allow_shared(scatter_add_one_table_kernel<Input, 1>, bytes);
         gpo_allow_shared(scatter_add_one_table_kernel<Input, MOST_ITEMS>, bytes);
         return plan.n <= FEW_THREADS
                    ? GPO_LAUNCH(call, grid, FEW_THREADS, bytes,
-                                (scatter_add_one_table_kernel<Input, 1>), x, is_wide,
-                                out, verdict)
+                                (scatter_add_one_table_kernel<Input, 1>), x, out,
+                                verdict)
                    : GPO_LAUNCH(call, grid, FEW_THREADS, bytes,
                                 (scatter_add_one_table_kernel<Input, MOST_ITEMS>), x,
-                                is_wide, out, verdict);
+                                out, verdict);
     }
 };
 
