@@ -970,6 +970,15 @@ def test_few_down_is_for_short_rows() -> None:
     ):
         row = explain("reduce", np.ones(shape, "float32"), axis=shape[1] == 1, backend="sim")[0]
         assert row["variant"] == variant, shape
+    for dtype, cols, variant in (  # contiguous rows
+        ("uint8", 19, "few_down"),
+        ("float32", 31, "few_down"),
+        ("uint8", 32, "short_rows"),
+        ("float32", 33, "short_rows"),
+        ("float64", 19, "short_rows"),
+    ):
+        row = explain("reduce", np.ones((65536, cols), dtype), axis=1, backend="sim")[0]
+        assert row["variant"] == variant, (dtype, cols)
     sparse = np.arange(24000.0).reshape(2, 10, 3, 400).swapaxes(0, -1)[::100, :1]
     for variant in ("few_down", "transposed"):
         got = reduce(sparse, axis=1, backend="sim", variant=variant)
