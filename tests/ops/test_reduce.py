@@ -915,7 +915,8 @@ def test_one_wave_is_for_what_runs_at_once() -> None:
         (np.zeros((900, 6000))[:, ::2], 1, "short_rows"),
         (np.zeros((20000, 3, 2, 90), "float32"), (1, 3), "one_wave"),  # rows of runs
         (x[:, :63], 0, "one_wave"),
-        (np.ones((4097, 9), "float32"), 1, "short_rows"),
+        (np.ones((4097, 9), "float32"), 1, "few_down"),
+        (np.ones((4097, 33), "float32"), 1, "short_rows"),
         (np.ones((2, 8193), "float32"), 1, "v9"),
     ):
         got = explain("reduce", part, axis=axis, backend="sim")[0]["variant"]
