@@ -723,7 +723,7 @@ def test_few_tiles_are_chosen_for_long_sums() -> None:
         (2047, 7, 2, 187, 1),  # wide: a block has 256 batches, the last one 255
         (2000, 3, 1, 192, 0),  # the same, 250; whole groups of outputs
         (1700, 1, 3, 64, 2),  # one term: nothing is loaded ahead
-        (2000, 100, 3, 150, 0),  # the same, one block per SM
+        (520, 100, 3, 150, 0),  # the same, one block per SM
         (4400, 5, 4, 60, 0),  # three pieces, of float64 five; the last one is short
     ],
 )
