@@ -181,6 +181,17 @@ DEFINE_HALF_ORDER(BF16, gpo_bf16, 0x7f80)
 #define SILU(x) _Generic((x), float : siluf_of, double : silu_of)(x)
 #define GELU(x) _Generic((x), float : geluf_of, double : gelu_of)(x)
 
+/*
+ * Most arguments of exp and log are usual, with results that need no care for the
+ * smallest and largest numbers: those whose keys are less than a constant.
+ */
+#define USUAL_exp(x) _Generic((x), float : expf_usual, double : exp_usual)(x)
+#define USUAL_log(x) _Generic((x), float : logf_usual, double : log_usual)(x)
+#define KEY_exp(x) _Generic((x), float : expf_key, double : exp_key)(x)
+#define KEY_log(x) _Generic((x), float : logf_key, double : log_key)(x)
+#define KEYS_exp(V) _Generic((V)0, float : EXPF_KEYS, double : EXP_KEYS)
+#define KEYS_log(V) _Generic((V)0, float : LOGF_KEYS, double : LOG_KEYS)
+
 /* ---- complex numbers ---- */
 
 #define COMPLEX(name) complex_##name##_C64

@@ -23,6 +23,7 @@
 
 enum {
     BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
+    KEYS = 1024,         /* elements whose keys are found at once */
     SCALAR_BYTES = 8192, /* of all blocks, if they hold nothing but scalars */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
     CHUNK = 1 << 15,     /* elements per task, at most: 32 KiB to 512 KiB of result */
