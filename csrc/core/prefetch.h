@@ -26,8 +26,17 @@ prefetch_lines(const char *from, int64_t bytes)
     }
 }
 
+/* The same of lines that will be written: their other copies are dropped meanwhile. */
+static inline void
+prefetch_lines_to_write(const char *to, int64_t bytes)
+{
+    for (int64_t b = 0; b < bytes; b += LINE) {
+        __builtin_prefetch(to + b, 1);
+    }
+}
+
 /*
- * The same into L2 alone, for sums that wait for nothing but memory: L1 has few places
+ * prefetch_lines into L2 alone, for sums that wait for nothing but memory: L1 has few places
  * for lines on their way, and the hardware prefetcher, which fills L2, takes none.  On an
  * EPYC of two cores a sum of 51 MB took 1.4 ms for 2.0 with prefetches into L1 (one
  * thread 2.4 for 3.3), a dot of two such arrays 2.9 for 3.1 (3.6 for 4.1).

@@ -33,6 +33,8 @@ enum {
     TILE_ROW_BYTES = 64,   /* which are a cache line of a transposed operand, */
     LEAST_TALL = 4,        /* or so many, if the array has them */
     WORTH_TILES = 1 << 17, /* and the operand so many bytes */
+    STEP_BYTES = 2048,     /* of the widest operand, prefetched at once */
+    WORTH_STEPS = 1 << 20, /* of all operands: half of an L2 cache */
 };
 
 /* ---- the instruction sets, and none ---- */
@@ -177,6 +179,7 @@ typedef struct job {
     bool any_scalar;                /* in a block */
     bool held;           /* the loop reads scalars in place: one element each */
     bool flat;           /* operands that are not scalars are read in place */
+    int64_t step;        /* elements to prefetch at once; 0: none */
     int64_t chunk;       /* elements of a task */
     int64_t block;       /* elements of a block */
     int64_t block_bytes; /* of all blocks of a task */
@@ -276,6 +279,20 @@ size_blocks(job *j)
     j->block_bytes = j->block * bytes + (j->widen ? BLOCK * WIDEST : 0);
 }
 
+/* Sets step. */
+static void
+size_steps(job *j)
+{
+    const elementwise_plan *plan = j->plan;
+    int64_t bytes = j->out_bytes;
+    int widest = j->out_bytes;
+    for (int k = 0; k < plan->inputs; k++) {
+        bytes += j->scalar[k] ? 0 : plan->bytes[k];
+        widest = plan->bytes[k] > widest ? plan->bytes[k] : widest;
+    }
+    j->step = plan->size * bytes >= WORTH_STEPS ? STEP_BYTES / widest : 0;
+}
+
 /* Whether every operand but the first is a scalar. */
 static bool
 is_array_and_scalars(const elementwise_plan *plan)
@@ -338,6 +355,7 @@ start(job *j, const gpo_call *call, bool plain)
     const int64_t share = (plan->size / SHARES + LEAST_CHUNK) & -LEAST_CHUNK;
     j->chunk = share < CHUNK ? share : CHUNK;
     size_blocks(j);
+    size_steps(j);
     j->across = -1;
     if (!plain && plan->ndim > 1) {
         find_tiles(j);
@@ -401,7 +419,37 @@ advance(cursor *c, const elementwise_plan *plan, int d, int64_t n)
 /* ---- one chunk: the elements [begin, begin + n) of the result, n > 0 ---- */
 
 /*
- * The loop, on few elements first if the rest of the result then begins with a cache
+ * The loop, step by step if the operands come from memory: those of the next step, and
+ * the lines it writes to, are fetched meanwhile.
+ */
+static void
+run_steps(const job *j, int64_t n, const void *const *in, void *out)
+{
+    if (j->step == 0) {
+        j->loop(n, in, out);
+        return;
+    }
+    const void *at[ELEMENTWISE_INPUTS] = {in[0], in[1], in[2]};
+    char *to = out;
+    for (int64_t left = n; left > 0;) {
+        const int64_t m = left < j->step ? left : j->step;
+        const void *next[ELEMENTWISE_INPUTS] = {at[0], at[1], at[2]};
+        for (int k = 0; k < j->plan->inputs; k++) {
+            if (!j->scalar[k]) {
+                next[k] = (const char *)at[k] + m * j->plan->bytes[k];
+                prefetch_lines(next[k], m * j->plan->bytes[k]);
+            }
+        }
+        prefetch_lines_to_write(to + m * j->out_bytes, m * j->out_bytes);
+        j->loop(m, at, to);
+        memcpy(at, next, sizeof at);
+        to += m * j->out_bytes;
+        left -= m;
+    }
+}
+
+/*
+ * The same, on few elements first if the rest of the result then begins with a cache
  * line: no store crosses two, and seldom a load, because large arrays begin equally far
  * from a line.
  */
@@ -411,7 +459,7 @@ run_loop(const job *j, int64_t n, const void *const *in, void *out)
     enum { CACHE_LINE = 64, WORTH_ALIGNING = 4096 };
     const uint64_t past = (uintptr_t)out % CACHE_LINE;
     if (n < WORTH_ALIGNING || past == 0 || past % (uint64_t)j->out_bytes != 0) {
-        j->loop(n, in, out);
+        run_steps(j, n, in, out);
         return;
     }
     const int64_t head = (int64_t)(CACHE_LINE - past) / j->out_bytes;
@@ -421,7 +469,7 @@ run_loop(const job *j, int64_t n, const void *const *in, void *out)
         rest[k] = moves ? (const char *)in[k] + head * j->plan->bytes[k] : in[k];
     }
     j->loop(head, in, out);
-    j->loop(n - head, rest, (char *)out + head * j->out_bytes);
+    run_steps(j, n - head, rest, (char *)out + head * j->out_bytes);
 }
 
 static void
