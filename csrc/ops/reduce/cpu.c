@@ -614,6 +614,7 @@ finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n
 }
 
 #include "copies.inc"
+#include "few.inc"
 
 /* ---- tasks ---- */
 
@@ -650,6 +651,10 @@ row_group(void *context, int64_t i, void *memory)
     int64_t index[BATCH];
     cursor c;
     seek(&c, j->origin, j->kept, f->bytes, i * j->group);
+    if (!short_rows && is_few(j)) {
+        few_group(j, &c, i * j->group, end, acc, value, memory);
+        return;
+    }
     for (int64_t r = i * j->group; r < end;) {
         int64_t n = run_left(&c);
         n = n < BATCH / keep ? n : BATCH / keep;
@@ -1005,7 +1010,8 @@ size_strips(job *j)
 
 /*
  * Sets run and runs.  Packing runs of 128 bytes takes twice as long as folding them in
- * place; shorter ones are packed several at once, longer ones than a node stay in L1.
+ * place; shorter ones are packed several at once, unless there are few, longer ones than
+ * a node stay in L1.
  */
 static void
 find_runs(job *j)
@@ -1013,9 +1019,11 @@ find_runs(job *j)
     const int last = j->reduced->ndim - 1;
     const int64_t run = j->reduced->shape[last];
     const bool whole = j->chunks == 1 && j->keep == 1 && !j->arg && !j->early;
+    const bool few = run > 1 && j->cols > FEW && j->cols / run <= FEW_RUNS &&
+                     run + j->cols / run <= FEW;
     j->run = 0;
-    if (whole && last > 0 && j->reduced->strides[last] == 1 && run >= SHORT_RUN &&
-        run <= j->lanes) {
+    if (whole && last > 0 && j->reduced->strides[last] == 1 &&
+        (few || (run >= SHORT_RUN && run <= j->lanes))) {
         j->run = run;
         j->runs = *j->reduced, j->runs.ndim = last;
     }
@@ -1144,76 +1152,7 @@ run_threads(gpo_call *call)
     return run(call, true);
 }
 
-/* ---- scalar: one element after the other ---- */
-
-enum { PLAIN = 16 }; /* elements added in order: log2(n) + 11 roundings in all */
-
-/* One row, in pieces of PLAIN elements. */
-static void
-plain_row(const job *j, const char *origin, state *out, int64_t *index)
-{
-    const loops *f = j->loops;
-    const reduce_axes *axes = j->reduced;
-    const int64_t stride = axes->strides[axes->ndim - 1];
-    state nodes[64], acc, candidate;
-    memset(nodes, 0, sizeof *nodes); /* rows here are never empty */
-    tree t = {.loops = j->combine,
-              .w = 1,
-              .node_bytes = sizeof(state),
-              .nodes = (char *)nodes};
-    cursor c;
-    seek(&c, origin, axes, f->bytes, 0);
-    for (int64_t k = 0; k < j->cols;) {
-        const char *x = c.at;
-        int64_t n = run_left(&c);
-        n = n < PLAIN ? n : PLAIN;
-        f->plain(x, n, stride, &acc);
-        advance(&c, n);
-        if (j->arg) {
-            f->widen(&acc, 1, &candidate);
-            if (k == 0 || improves(j, nodes[0], candidate)) {
-                nodes[0] = candidate;
-                *index = k + f->find(x, n, stride, &acc);
-            }
-        }
-        else {
-            f->widen(&acc, 1, &nodes[t.depth]);
-            if (j->early && nodes[t.depth].u) {
-                *out = nodes[t.depth];
-                return;
-            }
-            tree_push(&t);
-        }
-        k += n;
-    }
-    tree_finish(&t);
-    *out = nodes[0];
-}
-
-static gpo_status
-run_scalar(gpo_call *call)
-{
-    job j;
-    state initial[BATCH];
-    start(&j, call, GPO_ISA_BASE, false, initial);
-    if (j.rows == 0) {
-        return GPO_OK;
-    }
-    if (j.cols == 0) {
-        finish_empty(&j);
-        return GPO_OK;
-    }
-    cursor c;
-    seek(&c, j.origin, j.kept, j.loops->bytes, 0);
-    for (int64_t r = 0; r < j.rows; r++) {
-        state value;
-        int64_t index;
-        plain_row(&j, c.at, &value, &index);
-        finish(&j, &value, j.arg ? &index : NULL, r, 1);
-        advance(&c, 1);
-    }
-    return GPO_OK;
-}
+#include "scalar.inc"
 
 /* ---- choose ---- */
 
