@@ -376,6 +376,66 @@ def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtyp
         assert not wrong.any(), (op, wide[wrong][:3], got[wrong][:3], exact[wrong][:3])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", ["exp", "log"])
+def test_rare_arguments_do_not_change_their_neighbours(name: str, dtype: str) -> None:
+    """A block with a rare argument has the bits of one without, wherever it is."""
+    rng = np.random.default_rng(6)
+    x = np.abs(rng.standard_normal(3000)).astype(dtype_of(dtype))
+    edges = [
+        0.0,
+        -0.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        87.0,
+        -87.0,
+        88.8,
+        -104,
+        708,
+        -708,
+        1e-310,
+    ]
+    function = getattr(gpuopt, name)
+    usual = function(x, backend="cpu").tobytes()
+    with np.errstate(over="ignore"):
+        rare = np.array(edges).astype(x.dtype)
+    alone = [
+        function(rare[k : k + 1], backend="cpu", variant="scalar") for k in range(rare.size)
+    ]
+    for at in (0, 511, 1024, 2999):
+        for value, result in zip(rare, alone, strict=True):
+            y = x.copy()
+            y[at] = value
+            got = function(y, backend="cpu")
+            assert got[at : at + 1].tobytes() == result.tobytes(), value
+            got[at] = function(x[at : at + 1], backend="cpu")[0]
+            assert got.tobytes() == usual
+            assert function(y, out=y, backend="cpu") is y
+            y[at] = got[at]
+            assert y.tobytes() == usual
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_large_operands_are_prefetched_to_their_ends(variant: str, dtype: str) -> None:
+    """Steps of several operands from any address, of every width, in place as well."""
+    n = (1 << 20) // np.dtype(dtype).itemsize + 77
+    base = (np.arange(n + 8) * 37 % 101).astype(dtype)
+    mask = np.arange(n) % 3 > 0
+    for start in (0, 1, 7):
+        x = base[start : start + n]
+        where: dict[str, Any] = {"backend": "cpu", "variant": variant}
+        np.testing.assert_array_equal(
+            gpuopt.where(mask, x, base[:n], **where), np.where(mask, x, base[:n])
+        )
+        np.testing.assert_array_equal(gpuopt.add(x, base[:n], **where), x + base[:n])
+        y = x.copy()
+        gpuopt.multiply(y, y, out=y, **where)
+        np.testing.assert_array_equal(y, x * x)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "gelu", "silu"])
 def test_small_calls_fill_a_table(name: str, dtype: str) -> None:

@@ -560,6 +560,38 @@ def test_truths_of_one_element_and_of_few_rows(variant: str, dtype: str) -> None
 
 
 @each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "float32", "float64", "int64"])
+def test_short_rows_of_scattered_elements(variant: str, dtype: str) -> None:
+    """A few elements, a few runs and packed rows: more rows than are folded at once."""
+    rng = np.random.default_rng(21)
+    base = rng.integers(0, 2 if dtype == "bool" else 7, (2, 5, 61, 2, 46)).astype(dtype)
+    views = (
+        (base[..., ::2], (0, 1, (0, 1), (0, 3), (1, 3))),  # elements, across rows of results
+        (base[:, :, :, 0, :21], (0, (0, 1), (0, 3), (1, 3))),  # runs of 21
+        (base[:, :, :7, :, 1:9], ((1, 4), (3, 4), (0, 1, 3), (0, 3, 4))),  # of 8
+        (base[:, :, ::2, :, 3:14:5], ((1, 4), (3, 4), (1, 3, 4), (0, 1, 4))),  # packed
+    )
+    for x, each in views:
+        for axis in each:
+            for op in ("sum", "max", "any", "all") if dtype != "bool" else ("any", "all"):
+                got = reduce(x, op, axis=axis, backend="cpu", variant=variant)
+                want = getattr(np, op)(x.astype("i8") if op in ("sum", "max") else x, axis)
+                np.testing.assert_array_equal(got, want, err_msg=f"{op} {x.shape} {axis}")
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
+def test_rows_of_one_16_bit_float(variant: str, dtype: str, op: str) -> None:
+    """Every bit pattern: copies have the bits of what the scalar loop computes."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype_of(dtype)).reshape(1, -1)
+    for view in (x, np.repeat(x, 2, axis=1)[:, ::2]):
+        got = reduce(view, op, axis=0, backend="cpu", variant=variant)
+        want = reduce(view, op, axis=0, backend="cpu", variant="scalar")
+        assert got.tobytes() == want.tobytes()
+
+
+@each_cpu
 @pytest.mark.parametrize("op", ["sum", "max", "argmin", "any", "mean"])
 def test_axes_in_every_order_of_memory(variant: str, op: str) -> None:
     """Results that are computed in the order of memory get to their places."""
