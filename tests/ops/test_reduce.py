@@ -573,9 +573,11 @@ def test_short_rows_of_scattered_elements(variant: str, dtype: str) -> None:
     )
     for x, each in views:
         for axis in each:
-            for op in ("sum", "max", "any", "all") if dtype != "bool" else ("any", "all"):
+            for op in ("sum", "max", "any", "all", "argmax", "argmin"):
+                if (dtype == "bool" and op == "sum") or ("arg" in op and np.ndim(axis)):
+                    continue
                 got = reduce(x, op, axis=axis, backend="cpu", variant=variant)
-                want = getattr(np, op)(x.astype("i8") if op in ("sum", "max") else x, axis)
+                want = getattr(np, op)(x.astype("i8") if op == "sum" else x, axis)
                 np.testing.assert_array_equal(got, want, err_msg=f"{op} {x.shape} {axis}")
 
 
