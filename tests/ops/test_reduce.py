@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ SPECIAL = (
     "one_cluster",
     "one_wave",
     "stepped_rows",
+    "narrow_rows",
+    "flat_columns",
 )
 
 
@@ -53,6 +55,14 @@ each_cpu = pytest.mark.parametrize("variant", CPU)
 NUMPY: dict[str, Callable[..., Any]] = {op: getattr(np, op) for op in REDUCE_OPS}
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.fixture
+def simulator() -> Iterator[Callable[..., Any]]:
+    """Configures the simulator for one test."""
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
 
 
 def supports(backend: str, variant: str, dtype: str) -> bool:
@@ -1053,6 +1063,80 @@ def test_few_down_takes_neighbours(case: Any, dtype: str) -> None:
         out = np.zeros(want.size + 1, want.dtype)[1:].reshape(want.shape)
         reduce(part, op, axis=axis, backend="sim", variant="few_down", out=out)
         np.testing.assert_array_equal(out, got, err_msg=op)
+
+
+NARROW: list[tuple[tuple[int, ...], Callable[[Any], Any], Any]] = [
+    ((5000, 19), lambda a: a, 1),  # several stretches of a block
+    ((5001, 19), lambda a: a[1:], 1),  # x begins between boundaries, as does what follows
+    ((700, 33), lambda a: a[:, 2:], 1),  # rows apart
+    ((700, 33), lambda a: a[:, 2::2], 1),
+    ((700, 30), lambda a: a[:, ::3], 1),
+    ((700, 61), lambda a: a[3:, 1:60], 1),
+    ((90, 5, 6), lambda a: a, (1, 2)),
+    ((40, 30, 7), lambda a: a, 2),
+    ((25, 300), lambda a: a.T, 0),
+    ((3, 90, 21), lambda a: a.T, 0),  # results in another order
+    ((3, 9, 5, 21), lambda a: a.transpose(1, 3, 0, 2), 1),
+    ((65, 2), lambda a: a, 1),
+    ((129, 32), lambda a: a, 1),  # whole words
+    ((1500, 250), lambda a: a, 1),  # of bytes, four lanes of a row
+    ((70, 512), lambda a: a[:, :131], 1),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("case", NARROW, ids=lambda case: str(case[0]))
+def test_narrow_rows_begin_anywhere(case: Any, dtype: str, simulator: Any) -> None:
+    """Stretches of rows in shared memory; whole numbers are exact."""
+    shape, view, axis = case
+    width = math.prod(shape[1:] if axis == (1, 2) else shape[-1:]) * np.dtype(dtype).itemsize
+    x = np.random.default_rng(8).integers(0, 3, shape).astype(dtype)
+    part = view(x)
+    simulator(schedule="shuffle", checks=True)
+    for op in ("sum", "mean", "min", "argmax", "all"):
+        if isinstance(axis, tuple) and op == "argmax":
+            continue
+        if width > 512:
+            with pytest.raises(VariantError, match="narrow_rows"):
+                reduce(part, op, axis=axis, backend="sim", variant="narrow_rows")
+            continue
+        got = reduce(part, op, axis=axis, backend="sim", variant="narrow_rows")
+        want = ref.reduce(part, op, axis=axis)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-3, err_msg=op)
+
+
+def test_narrow_rows_refuse_others() -> None:
+    x = np.zeros((40, 6, 10), "float32")
+    for part, axis in ((x[::-1], 2), (x, 1), (x[:, :5], 2), (np.zeros((9, 129)), 1)):
+        with pytest.raises(VariantError, match="narrow_rows"):
+            reduce(part, axis=axis, backend="sim", variant="narrow_rows")
+
+
+FLAT = [(4000, 3), (9999, 2), (1111, 5), (6000, 12), (701, 16), (2500, 25), (70, 32)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [*FLAT, (2, 3), (7, 7), (200_000, 3)], ids=str)
+def test_flat_columns(shape: tuple[int, int], dtype: str, simulator: Any) -> None:
+    """Whole rows of a block's packs, what is left of a pack, several blocks."""
+    x = np.random.default_rng(9).integers(-2, 3, shape).astype(dtype)
+    for schedule, part in (("shuffle", x), ("descending", x[1:])):
+        if len(part) == 1:
+            continue
+        simulator(schedule=schedule, checks=shape[0] < 100_000)
+        for op in ("sum", "mean", "max", "all"):
+            got = reduce(part, op, axis=0, backend="sim", variant="flat_columns")
+            want = ref.reduce(part, op, axis=0)
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3, err_msg=op)
+
+
+def test_flat_columns_refuse_others() -> None:
+    x = np.zeros((40, 8), "float32")
+    for part, op in ((x[:, :7], "sum"), (x, "argmax"), (x[::2], "sum")):
+        with pytest.raises(VariantError, match="flat_columns"):
+            reduce(part, op, axis=0, backend="sim", variant="flat_columns")
 
 
 @pytest.mark.parametrize("shape", [(1,), (7, 1), (3000, 1), (2, 1, 50), (2, 3, 4, 5, 1, 2)])

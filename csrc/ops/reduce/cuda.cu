@@ -14,6 +14,7 @@
 #include "ladder/v7_warp_shuffle.cuh"
 #include "ladder/v8_packs.cuh"
 #include "memory_order.cuh"
+#include "narrow.cuh"
 #include "one_row.cuh"
 #include "one_wave.cuh"
 
@@ -70,6 +71,19 @@ takes_few_down(const gpo_call *call)
 }
 
 static bool
+takes_narrow_rows(const gpo_call *call)
+{
+    return are_narrow_rows(*reduce_plan_of(call), gpo_dtypes[call->in[0].dtype].bytes);
+}
+
+static bool
+takes_flat_columns(const gpo_call *call)
+{
+    const auto &dtype = gpo_dtypes[call->in[0].dtype];
+    return are_flat_columns(*reduce_plan_of(call), dtype.bytes) && dtype.kind != 'c';
+}
+
+static bool
 takes_one_block(const gpo_call *call)
 {
     return are_block_rows(*reduce_plan_of(call), gpo_dtypes[call->in[0].dtype].bytes);
@@ -121,7 +135,9 @@ enum {
     ONE_BLOCK,
     ONE_CLUSTER,
     ONE_WAVE,
-    STEPPED_ROWS
+    STEPPED_ROWS,
+    NARROW_ROWS,
+    FLAT
 };
 
 static const gpo_variant variants[] = {
@@ -169,6 +185,14 @@ static const gpo_variant variants[] = {
                             GPO_RUN(reduce_stepped_rows)),
         "rows of elements two apart, at most 6 axes, kept or reduced, after merging",
         takes_stepped_rows),
+    gpo_shape(gpo_row<every_type>("narrow_rows", "stretches of rows in shared memory",
+                                  GPO_RUN(reduce_narrow_rows)),
+              "rows at equal distances of up to 512 bytes, of elements that are, too",
+              takes_narrow_rows),
+    gpo_shape(gpo_row<every_type>("flat_columns", "packs of whole rows of few columns",
+                                  GPO_RUN(reduce_flat_columns)),
+              "up to 32 columns without gaps, of at most 8 bytes; no argmin and argmax",
+              takes_flat_columns),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -1,0 +1,56 @@
+/*
+ * narrow.cuh  Which calls shapes/narrow_rows.cu and shapes/flat_columns.cu take, and which of
+ * them they are chosen for: rows, or rows of all columns, that are a few loads of 16 bytes
+ * and begin anywhere.
+ */
+#ifndef GPO_REDUCE_NARROW_CUH
+#define GPO_REDUCE_NARROW_CUH
+
+#include "views.cuh"
+
+/* narrow_rows: bytes between the starts of rows at most, of which a lane adds so many;
+   threads of a block, blocks of an SM at least; bytes of a stretch at least, and stretches
+   in shared memory, all but one on their way.  Estimated. */
+constexpr int NARROW_BYTES = 512, NARROW_LANE_BYTES = 64;
+constexpr int NARROW_BLOCK = 128, NARROW_BLOCKS = 8;
+constexpr int NARROW_CHUNK = 4096, NARROW_RING = 3;
+
+/* flat_columns: columns at most, beyond which columns find packs of their own; parts of
+   other blocks that a thread of the last one combines, at most. */
+constexpr int64_t FLAT_COLUMNS = 32, FLAT_PARTS = 16;
+
+/* Whether short rows lie at equal distances, for narrow_rows.cu; their results may not. */
+inline bool
+are_narrow_rows(const reduce_plan &plan, int bytes)
+{
+    const reduce_axes &reduced = plan.reduced;
+    if (plan.kept.ndim > FEW_AXES || reduced.ndim != 1 || plan.rows < 1 ||
+        plan.cols < 1 || reduced.strides[0] < 1) {
+        return false;
+    }
+    reduce_axes kept = plan.kept;
+    sort_by_distance(&kept);
+    kept = merged(kept);
+    return kept.ndim == 1 && kept.strides[0] > 0 &&
+           kept.strides[0] <= NARROW_BYTES / bytes &&
+           plan.cols <= ceil_div(kept.strides[0], reduced.strides[0]);
+}
+
+/* Whether x is a few columns without gaps, for flat_columns.cu. */
+inline bool
+are_flat_columns(const reduce_plan &plan, int bytes)
+{
+    const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
+    return kept.ndim == 1 && reduced.ndim == 1 && kept.strides[0] == 1 &&
+           reduced.strides[0] == plan.rows && plan.rows <= FLAT_COLUMNS &&
+           plan.rows > 0 && plan.cols > 0 && bytes <= 8 && plan.op != REDUCE_ARGMIN &&
+           plan.op != REDUCE_ARGMAX;
+}
+
+template <typename T>
+gpo_status reduce_narrow_rows(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_flat_columns(gpo_call *call);
+
+#endif
