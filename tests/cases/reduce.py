@@ -123,6 +123,9 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
         for shape, axis in (((35, 1, 67), 1), ((9, 3, 40), 1), ((5, 20, 2, 3), 3)):
             spec = Spec(shape, dtype, "F", _reduce_fill(op, dtype, "F", len(shape)))
             yield Sample((spec,), (("op", op), ("axis", axis)))
+        for shape, axis in (((70, 3), 0), ((45, 19), 0)):  # loads of several rows
+            spec = Spec(shape, dtype, "C", _reduce_fill(op, dtype, "C", len(shape)))
+            yield Sample((spec,), (("op", op), ("axis", axis)))
         for shape in ((2, 35), (3, 130), (2, 3, 601)):  # every second element of a row
             spec = Spec(shape, dtype, "step2", _reduce_fill(op, dtype, "step2", len(shape)))
             yield Sample((spec,), (("op", op), ("axis", len(shape) - 1)))

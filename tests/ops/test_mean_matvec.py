@@ -36,7 +36,8 @@ def variants() -> list[tuple[str, str]]:
 
 
 each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
-LONGEST = {"short_rows": 320, "many_batches": 128}  # rows that a variant takes
+# Rows that a variant takes; own_means where all fits in shared memory.
+LONGEST = {"short_rows": 320, "many_batches": 128, "own_means": 320}
 ANY_ROWS = [at for at in variants() if at[1] not in LONGEST]
 each_of_any_rows = pytest.mark.parametrize(("backend", "variant"), ANY_ROWS)
 
@@ -374,11 +375,11 @@ def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
 
 
 def test_few_batches_have_a_kernel_of_their_own() -> None:
-    """Small products are few_batches; those that fill the GPU stay with v4 and v5."""
+    """Small products are few_batches; those that fill the GPU are tiles or v5."""
     for n, rows, cols, outputs, variant in (
         (1, 512, 4, 20, "few_batches"),
         (4, 1209, 40, 50, "few_batches"),
-        (512, 64, 512, 64, "v4"),
+        (512, 64, 512, 64, "few_tiles"),
         (16384, 256, 128, 256, "v5"),
     ):
         x = np.broadcast_to(np.float64(1), (n, rows, cols))
@@ -454,6 +455,61 @@ def test_short_rows_are_numpys_formula(
     for variant in ("short_rows", "few_batches"):
         got = mean_matvec(x, matrix, backend="sim", variant=variant)
         np.testing.assert_array_equal(got.astype("f8"), want, variant)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("n", "rows", "cols", "outputs", "past"),
+    [
+        (1, 1, 1, 1, 0),
+        (64, 39, 11, 130, 0),  # tiles of 16 batches; the last has two outputs
+        (64, 39, 11, 130, 1),  # x does not begin on 16 bytes
+        (70, 33, 7, 65, 3),  # tiles of 16 and of 32, the last with six batches
+        (300, 16, 4, 700, 0),
+        (3000, 64, 4, 64, 0),  # whole packs
+        (3, 200, 9, 5, 1),  # seven stages
+        (1, 157, 59, 29, 0),  # lanes share a row
+        (5, 7, 320, 3, 2),
+        (2, 130, 3, 70, 0),
+    ],
+)
+def test_own_means_are_numpys_formula(
+    n: int, rows: int, cols: int, outputs: int, past: int, dtype: str, simulator: Any
+) -> None:
+    """Whole numbers, the same ones along a row: exact in any order."""
+    x, matrix, want = exact_call(n, rows, cols, outputs, past, dtype)
+    for schedule, layout in (("ascending", "LN"), ("shuffle", "NL"), ("descending", "LN")):
+        simulator(schedule=schedule, checks=True)
+        got = mean_matvec(x, matrix, layout, backend="sim", variant="own_means")
+        np.testing.assert_array_equal(got.astype("f8"), want if layout == "LN" else want.T)
+    got = mean_matvec(x, matrix[:, ::-1], backend="sim", variant="own_means")
+    want = mean_matvec(x, matrix[:, ::-1], backend="sim", variant="v4")
+    np.testing.assert_array_equal(got, want)
+
+
+def test_own_means_are_chosen_for_small_calls() -> None:
+    for n, rows, cols, outputs, is_chosen in (
+        (16, 64, 5, 200, True),
+        (64, 48, 12, 128, False),  # several tiles of an SM
+        (16, 64, 50, 200, False),  # x would be read from L2 for long
+    ):
+        x, matrix = np.zeros((n, rows, cols)), np.zeros((outputs, rows))
+        plan = _core.plan("mean_matvec", x, matrix, backend="sim")
+        assert (plan["variant"] == "own_means") == is_chosen, plan["variant"]
+
+
+def test_own_means_refuse_what_does_not_fit() -> None:
+    def zeros(*shape: int) -> np.ndarray[Any, Any]:
+        return np.zeros(shape, np.float32)
+
+    for x, matrix in (
+        (zeros(4, 6, 10)[..., :5], zeros(3, 6)),  # rows apart
+        (zeros(4, 6, 321), zeros(3, 6)),
+        (zeros(2, 513, 3), zeros(3, 513)),
+        (zeros(16, 400, 30), zeros(30, 400)),
+    ):
+        with pytest.raises(gpuopt.VariantError, match="own_means"):
+            mean_matvec(x, matrix, backend="sim", variant="own_means")
 
 
 def test_short_rows_are_chosen_by_their_bytes() -> None:
@@ -548,8 +604,6 @@ def test_few_tiles_are_numpys_formula(
     ("variant", "dtype", "n", "rows", "outputs", "last", "blocks"),
     [
         ("few_tiles", "float32", 16, 256, 60, "cluster_tiles_product", 8),
-        ("few_tiles", "float64", 10, 200, 30, "cluster_tiles_product", 8),
-        ("few_tiles", "float64", 10, 256, 100, "cluster_tiles_product", 16),
         ("few_tiles", "float32", 16, 2000, 60, "few_tiles_sum", 4),  # in a second launch
         ("few_tiles", "float16", 16, 256, 60, "few_tiles_sum", 4),
         ("warpgroup_tiles", "float32", 60, 128, 70, "warpgroup_tiles_product", 2),

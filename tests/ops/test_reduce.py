@@ -1016,11 +1016,13 @@ def test_few_down_is_for_short_rows() -> None:
         row = explain("reduce", np.ones(shape, "float32"), axis=shape[1] == 1, backend="sim")[0]
         assert row["variant"] == variant, shape
     for dtype, cols, variant in (  # contiguous rows
-        ("uint8", 19, "few_down"),
-        ("float32", 31, "few_down"),
+        ("uint8", 19, "few_down"),  # 1.2 MB
         ("uint8", 32, "short_rows"),
-        ("float32", 33, "short_rows"),
-        ("float64", 19, "short_rows"),
+        ("uint8", 65, "narrow_rows"),
+        ("float32", 31, "narrow_rows"),
+        ("float32", 32, "short_rows"),
+        ("float32", 129, "short_rows"),
+        ("float64", 19, "narrow_rows"),
     ):
         row = explain("reduce", np.ones((65536, cols), dtype), axis=1, backend="sim")[0]
         assert row["variant"] == variant, (dtype, cols)

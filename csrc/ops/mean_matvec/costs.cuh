@@ -14,7 +14,8 @@
 
 /* ---- what the estimates are made of ---- */
 
-constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
+constexpr double PRODUCT_US = 6;       /* a launch, and the factors from memory */
+constexpr double TILES_US[2] = {6, 8}; /* the same of tiles; of float64 */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
 constexpr double CLUSTER_US[2] = {1.5,
@@ -24,11 +25,12 @@ constexpr double IN_CLUSTERS[] = {0.97, 0.91, 0.85};
 constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
 /* A row of the matrix of no whole packs, in a stage: copied value by value; of float64.
    Of a tile that is alone on an SM it takes longer. */
-constexpr double MISALIGNED_ROW_US[2] = {0.0013, 0.0005};
+constexpr double MISALIGNED_ROW_US[2] = {0.0013, 0.001};
 constexpr double MISALIGNED_ALONE = 3.7;
-constexpr double CONVERTED = 2.5;              /* times a stage: values of 16 bits */
-constexpr double SPLIT_US[2] = {4.4, 3.5};     /* the launch that adds sums of splits */
-constexpr double SPLIT_PASSES[2] = {2.5, 0.7}; /* its bytes, as often at L2's rate */
+constexpr double CONVERTED = 2.5; /* times a stage: values of 16 bits */
+/* The launch that adds sums of splits, and its bytes, as often at L2's rate; of ordinary
+   tiles; of float64. */
+constexpr double SPLIT_US[3] = {4.4, 3.5, 3.3}, SPLIT_PASSES[3] = {2.5, 0.7, 0.3};
 constexpr double FEW_BATCHES_MEASURED[2] = {0.56, 0.4}; /* per us that L2 takes */
 constexpr double FEW_BLOCK_US = 0.06; /* few_batches: a block of an SM */
 constexpr double FEW_ROUND_US =
@@ -40,13 +42,14 @@ constexpr double REST_US = 3;          /* the launch of a product's last batches
 constexpr double OF_WHOLE = 0.95;      /* of one launch is such a pair worth its risk */
 constexpr double MEANS_US = 2;         /* a launch that another one follows */
 constexpr double LONG_UNUSED = 0.15;   /* of the time of unused loads, of long rows */
-constexpr double OF_V4S = 0.93;   /* of v4's estimate is a plan worth its difference */
-constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
-constexpr double V5_US = 3;       /* a call of v5 beside its parts */
+/* Of v4's estimate is a plan worth its difference; of float64. */
+constexpr double OF_V4S[2] = {0.93, 0.98};
+constexpr double V5_HIDES = 0.25;     /* v5's stream of x: of the product */
+constexpr double V5_US[2] = {3, 8};   /* a call of v5 beside its parts; of float64 */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
-/* Beside few_batches, tiles of so many stages fill shared memory first. */
-constexpr double TILE_US = 4, TILE_STAGES = 8;
+/* Beside few_batches, tiles of rows of so many bytes fill shared memory first. */
+constexpr double TILE_US[2] = {4, 2}, TILE_BYTES = 1024; /* TILE_US: of float64 */
 /* Of the time of x over the elements of a row, what adding uneven rows takes longer. */
 constexpr double UNEVEN_SLOWER = 6.5;
 
@@ -71,11 +74,11 @@ constexpr tile_kind TILE_KINDS[2][KINDS] = {
      {64, 32, BLOCKS, 0.75, 0.63, 1.9, ORDINARY},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.6, ORDINARY},
      {128, 128, BLOCKS, 3.6, 3.2, 0.75, ORDINARY}},
-    {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.25, ORDINARY},
-     {64, 32, BLOCKS, 0.42, 0.34, 1.5, ORDINARY},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 1, ORDINARY},
-     {128, TILE_BATCHES, BLOCKS, 1.5, 0.76, 0, ORDINARY},
-     {32, 32, NARROW_BLOCKS, 0.36, 0.22, 1.4, ORDINARY}},
+    {{64, 16, NARROW_BLOCKS, 0.58, 0.34, 2.5, ORDINARY},
+     {64, 32, BLOCKS, 0.72, 0.5, 3.1, ORDINARY},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.04, 0.8, 1.7, ORDINARY},
+     {128, TILE_BATCHES, BLOCKS, 1.67, 1.42, 2, ORDINARY},
+     {32, 32, NARROW_BLOCKS, 0.51, 0.3, 2.8, ORDINARY}},
 };
 
 /* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu). */
@@ -96,8 +99,9 @@ constexpr double OF_ORDINARY = 0.98; /* of others, with x, is this one worth its
 constexpr int64_t
 stage_bytes(const tile_kind &kind, bool is_wide)
 {
-    const int ring = kind.batches < TILE_BATCHES ? NARROW_RING : RING;
-    const int row_packs = DEPTH_PACKS + (is_wide ? 2 : 1); /* tile_sums says why */
+    const int ring = ring_of_tile(kind.outputs, kind.batches, is_wide);
+    const int row_packs = /* tile_sums says why */
+        is_wide ? WIDE_DEPTH_PACKS + 2 : DEPTH_PACKS + 1;
     return int64_t{16} * ring * row_packs * (kind.outputs + kind.batches);
 }
 
@@ -118,7 +122,7 @@ struct product_size {
     double processors, stages, slower;    /* slower: a stage, for its values */
     double row_us;                        /* of a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
-    bool has_clusters;                    /* the GPU, for values of 4 and 8 bytes */
+    bool has_clusters;                    /* the GPU, for floats */
     int64_t room;                         /* bytes of shared memory of a block */
 };
 
@@ -128,7 +132,7 @@ size_of_product(const gpo_call *call, bool is_padded)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const int bytes = gpo_dtypes[call->out[0].dtype].bytes;
-    const int64_t pack = 16 / bytes, value = bytes == 8 ? 8 : 4;
+    const int64_t pack = 16 / bytes;
     const bool is_aligned = is_padded || (p.matrix_row == 1 && p.rows % pack == 0 &&
                                           p.matrix_output % pack == 0);
     const double batches = static_cast<double>(p.batches);
@@ -139,11 +143,11 @@ size_of_product(const gpo_call *call, bool is_padded)
             static_cast<double>(p.rows),
             static_cast<double>(bytes),
             processors,
-            static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
+            static_cast<double>(ceil_div(p.rows, int64_t{STAGE_TERMS})),
             bytes == 2 ? CONVERTED : 1,
             bytes == 2 || is_aligned ? 0 : MISALIGNED_ROW_US[bytes == 8],
             bytes == 8,
-            bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
+            bytes == 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
 }
 
@@ -158,6 +162,7 @@ inline double
 tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 0)
 {
     const bool in_clusters = log > 0, ordinary = kind.unit == ORDINARY;
+    const int sums_of = ordinary + s.is_wide;
     const double filled = in_clusters ? IN_CLUSTERS[log - 1] : 1;
     const double per_sm = ceil(tiles_of(s, kind) * splits / (s.processors * filled));
     const double waves = floor(per_sm / kind.blocks);
@@ -170,21 +175,22 @@ tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 
     const double us = stage_us * s.slower * (ceil(s.stages / splits) + kind.around);
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
-    return PRODUCT_US + fmax(us, read) +
+    return TILES_US[s.is_wide] + fmax(us, read) +
            (in_clusters  ? CLUSTER_US[ordinary]
-            : splits > 1 ? SPLIT_US[ordinary] + SPLIT_PASSES[ordinary] * sums /
-                                                    (L2_BYTES_PER_US * s.processors)
+            : splits > 1 ? SPLIT_US[sums_of] + SPLIT_PASSES[sums_of] * sums /
+                                                   (L2_BYTES_PER_US * s.processors)
                          : 0);
 }
 
 /*
- * Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once.  Of
- * float64 an SM has one of them: several took N256 L1538, 322 outputs, 34 us for 29.
+ * Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once.  Tiles
+ * of float64 have none: a second launch that adds their sums starts while they multiply,
+ * and in 12 of 13 products its best plan took less than that of clusters (NOTES.md).
  */
 inline bool
 fits_clusters(const product_size &s, const tile_kind &kind, int log)
 {
-    const double resident = s.processors * (s.is_wide ? 1 : kind.blocks);
+    const double resident = s.processors * kind.blocks;
     return tiles_of(s, kind) * (1 << log) <=
            fmax(resident * IN_CLUSTERS[log - 1], FEWEST_CLUSTERED);
 }
@@ -221,9 +227,8 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
             plan.us = us;
         }
     }
-    const bool is_small = plan.unit == ORDINARY && plan.kind == SMALL_KIND;
     if (s.has_clusters && s.batches * s.outputs <= s.processors * SHARED_RESULTS &&
-        plan.unit != TENSOR_CORES && !is_small) {
+        plan.unit != TENSOR_CORES) {
         for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
             const int splits = 1 << log;
             const double us = tiles_us(s, kind, splits, log);
@@ -250,7 +255,7 @@ plan_tiles(const product_size &s)
         }
         best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY, false}));
     }
-    return best.us < OF_V4S * v4s.us ? best : v4s;
+    return best.us < OF_V4S[s.is_wide] * v4s.us ? best : v4s;
 }
 
 /*
@@ -285,7 +290,7 @@ plan_product(const product_size &s)
         others.batches = s.batches - batches;
         const tile_plan tiles = {k, 1, tiles_us(first, kind, 1), ORDINARY, false};
         const tile_plan rest = plan_tiles(others);
-        const double us = tiles.us + rest.us - PRODUCT_US + REST_US;
+        const double us = tiles.us + rest.us - TILES_US[s.is_wide] + REST_US;
         if (us < OF_WHOLE * whole.us && us < best.us) {
             best = {tiles, static_cast<int64_t>(batches), rest, us};
         }
@@ -297,7 +302,7 @@ plan_product(const product_size &s)
 inline double
 tiles_beside_few_us(const product_size &s, double us)
 {
-    return us + (s.stages >= TILE_STAGES ? TILE_US : 0);
+    return us + (s.rows * (s.is_wide ? 8 : 4) >= TILE_BYTES ? TILE_US[s.is_wide] : 0);
 }
 
 /* The fastest plan by single warps; tiles_us' sizes are those of the same kinds. */

@@ -6,6 +6,7 @@
  * contract.
  */
 #include "many_batches.cuh"
+#include "own_means.cuh"
 #include "ladder/v0_one_block.cuh"
 #include "ladder/v1_block_per_batch.cuh"
 #include "ladder/v2_warp_per_row.cuh"
@@ -28,7 +29,7 @@ takes_all(const gpo_call * /* call */)
 
 constexpr double SMALL_X_BYTES = 16 << 20; /* of x, where few_tiles stores v4's tiles */
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR, WARPGROUP };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR, WARPGROUP, OWN };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -66,6 +67,12 @@ static const gpo_variant variants[] = {
                   "warpgroup_tiles", "warpgroups multiply floats in two parts",
                   GPO_RUN(mean_matvec_warpgroup_tiles), "run-to-run", "sm_90a"),
               "any call", takes_all),
+    gpo_shape(
+        gpo_row<float_types>("own_means", "tiles that find the means of their batches",
+                             GPO_RUN(mean_matvec_own_means)),
+        "contiguous x, means of 1 to 320 elements, a matrix of up to 512 columns; x "
+        "and means of 16 batches and 64 rows of the matrix fit in shared memory",
+        takes_own_means),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -84,7 +91,8 @@ static double
 v5_us(const gpo_call *call, const product_size &s)
 {
     const double tiles_us = whole_tiles_us(s);
-    return tiles_us + V5_US - V5_HIDES * fmin(tiles_us - PRODUCT_US, x_us_of(call, s));
+    return tiles_us + V5_US[s.is_wide] -
+           V5_HIDES * fmin(tiles_us - TILES_US[s.is_wide], x_us_of(call, s));
 }
 
 /* What v4's stream of x takes longer for lanes that have no part of a row. */
@@ -163,6 +171,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
         return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }
+    const own_plan own = plan_own_means(call);
+    const double beside_own_us =
+        fmin(few_us, fmin(tiles_us, fused_us) + TWO_KERNELS_US) + stream_us;
+    if (own.us < OF_OWN * fmin(beside_own_us, many_us)) {
+        GPO_SAY(
+            why,
+            "a small call: blocks of 64 outputs find the means of %d batches, in one "
+            "launch",
+            own.batches);
+        return &variants[OWN];
+    }
     if (many_us < OF_OTHERS * others_us) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
@@ -194,13 +213,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V5];
     }
     /* The same tiles, stored faster: where x is small, nothing hides that (N30 L8 M300,
-       2007 outputs, float64: v4 13.2 us on an H100, so 11.7). */
+       2007 outputs, float64: v4 13.2 us on an H100, so 11.7).  Of float64 the product
+       also starts sooner: N872 L256 M30, 1669 outputs 50.3 and 45.3. */
     const double x_bytes =
         whole.batches * whole.rows * whole.bytes * static_cast<double>(plan.cols);
     const bool is_small =
         x_bytes <= SMALL_X_BYTES &&
         tiles_of(whole, TILE_KINDS[whole.is_wide][V4_KIND]) <= whole.processors;
-    if (!is_v4s || is_small) {
+    if (!is_v4s || is_small || whole.is_wide) {
         if (factors.product.batches > 0) {
             GPO_SAY(why,
                     "tiles of %d outputs by %d batches that fill waves of blocks, the "

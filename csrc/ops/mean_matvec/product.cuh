@@ -6,6 +6,7 @@
 #ifndef GPO_MEAN_MATVEC_PRODUCT_CUH
 #define GPO_MEAN_MATVEC_PRODUCT_CUH
 
+#include "../../device/follow.cuh"
 #include "../../device/grid.cuh"
 #include "rows.cuh"
 
@@ -94,9 +95,10 @@ struct tile_sums<double, OUTPUTS, BATCHES> {
     static constexpr int DOWN = OUTPUTS / (16 * ROWS); /* warps per batch */
     static constexpr int ACROSS = BATCHES / (8 * COLUMNS);
     static constexpr int SHARES = TILE_WARPS / (DOWN * ACROSS);
-    static constexpr int ROW_PACKS = DEPTH_PACKS + 2; /* 4 rows of 4 lie in 16 banks */
+    static constexpr int ROW_PACKS =
+        WIDE_DEPTH_PACKS + 2; /* 4 rows of 4 lie in 16 banks */
     static_assert(SHARES * DOWN * ACROSS == TILE_WARPS &&
-                      DEPTH_PACKS % (4 * SHARES) == 0,
+                      WIDE_DEPTH_PACKS % (4 * SHARES) == 0,
                   "every warp has its blocks");
     double sum[ROWS][COLUMNS][4] = {};
     const int g, t, i, n,
@@ -110,37 +112,67 @@ struct tile_sums<double, OUTPUTS, BATCHES> {
     {
     }
 
+    /* A turn's factors, of 8 terms. */
+    struct fragments {
+        double a[ROWS][4], b[COLUMNS][2];
+    };
+
     __device__ __forceinline__ void
-    add(const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS], int /* packs */)
+    load(fragments &f, const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS],
+         int first) const
     {
-#pragma unroll(COLUMNS > 2 ? 1 : 2) /* more take more than 128 registers */
-        for (int turn = 0; turn < DEPTH_PACKS / (4 * SHARES); turn++) {
-            const int first = 4 * (turn * SHARES + share);
-            double a[ROWS][4], b[COLUMNS][2];
-            const auto at =
-                [&](int row,
-                    int k) { /* loading packs would need extra moves */
-                             return rows[row + g][first + 2 * k + t / 2].v[t % 2];
-                };
+        const auto at =
+            [&](int row, int k) { /* packs would need extra moves */
+                                  return rows[row + g][first + 2 * k + t / 2].v[t % 2];
+            };
 #pragma unroll
-            for (int k = 0; k < 2; k++) {
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    a[r][2 * k] = at(i + r * 16, k);
-                    a[r][2 * k + 1] = at(i + r * 16 + 8, k);
-                }
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++) {
-                    b[c][k] = at(OUTPUTS + n + c * 8, k);
-                }
-            }
+        for (int k = 0; k < 2; k++) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++) {
-                    multiply_add(sum[r][c], a[r], b[c]);
-                }
+                f.a[r][2 * k] = at(i + r * 16, k);
+                f.a[r][2 * k + 1] = at(i + r * 16 + 8, k);
             }
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                f.b[c][k] = at(OUTPUTS + n + c * 8, k);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void multiply(const fragments &f)
+    {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                multiply_add(sum[r][c], f.a[r], f.b[c]);
+            }
+        }
+    }
+
+    /* Of a whole stage the next turn's factors are loaded before these are multiplied,
+       unless that takes more than 128 registers. */
+    __device__ __forceinline__ void
+    add(const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS], int packs)
+    {
+        constexpr int TURNS = WIDE_DEPTH_PACKS / (4 * SHARES);
+        if (COLUMNS == 2 && packs == WIDE_DEPTH_PACKS) {
+            fragments f[2];
+            load(f[0], rows, 4 * share);
+#pragma unroll
+            for (int turn = 0; turn < TURNS; turn++) {
+                if (turn + 1 < TURNS) {
+                    load(f[(turn + 1) % 2], rows, 4 * ((turn + 1) * SHARES + share));
+                }
+                multiply(f[turn % 2]);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (int first = 4 * share; first < packs; first += 4 * SHARES) {
+            fragments f;
+            load(f, rows, first);
+            multiply(f);
         }
     }
 
@@ -162,12 +194,12 @@ struct tile_sums<double, OUTPUTS, BATCHES> {
 };
 
 /* The stages of a tile, then the tile itself: sums of each share, and of all. */
-template <typename V, int OUTPUTS = TILE_OUTPUTS, int BATCHES = TILE_BATCHES>
+template <typename V, int OUTPUTS = TILE_OUTPUTS, int BATCHES = TILE_BATCHES,
+          int COUNT = ring_of_tile(OUTPUTS, BATCHES, sizeof(V) == 8)>
 struct product_stages {
     using sums = tile_sums<V, OUTPUTS, BATCHES>;
     static constexpr int PITCH = BATCHES + 1;
-    pack<V> rows[BATCHES < TILE_BATCHES ? NARROW_RING : RING][OUTPUTS + BATCHES]
-                [sums::ROW_PACKS];
+    pack<V> rows[COUNT][OUTPUTS + BATCHES][sums::ROW_PACKS];
     static_assert(sizeof(rows) >= sums::SHARES * OUTPUTS * PITCH * sizeof(V),
                   "the tile itself fits where its factors were");
 };
@@ -195,7 +227,7 @@ template <int ROW_PACKS>
 __device__ __forceinline__ int
 place_of(int r, int k)
 {
-    return ROW_PACKS > DEPTH_PACKS ? k : k ^ (r % 8);
+    return ROW_PACKS != DEPTH_PACKS ? k : k ^ (r % 8);
 }
 
 /*
@@ -209,7 +241,7 @@ __device__ __forceinline__ void
 bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_t left,
            bool is_new)
 {
-    constexpr int SIZE = pack<V>::SIZE, STAGE = DEPTH_PACKS * SIZE;
+    constexpr int SIZE = pack<V>::SIZE, STAGE = STAGE_PACKS<V> * SIZE;
     const int tid = threadIdx.x;
     if constexpr (std::is_same_v<T, V>) {
         if (!f.wide) { /* whole rows, one after the other */
@@ -229,8 +261,22 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
             return;
         }
     }
-    constexpr int SPACING = THREADS / DEPTH_PACKS;
-    const int k = tid % DEPTH_PACKS, from = tid / DEPTH_PACKS;
+    constexpr int SPACING = THREADS / STAGE_PACKS<V>;
+    const int k = tid % STAGE_PACKS<V>, from = tid / STAGE_PACKS<V>;
+    if constexpr (std::is_same_v<T, V> && COUNT % SPACING == 0) {
+        static_assert(SPACING % 8 == 0, "rows SPACING apart are swizzled alike");
+        if (f.count == COUNT && left >= STAGE) { /* all exist: no tests */
+            const T *q = f.first + at + k * SIZE + from * f.row;
+            const int64_t apart = SPACING * f.row;
+            const int place = place_of<ROW_PACKS>(from, k);
+#pragma unroll
+            for (int r = 0; r < COUNT; r += SPACING) {
+                start_copy(&to[from + r][place], q, l2_evict_unchanged());
+                q += apart;
+            }
+            return;
+        }
+    }
     const int64_t own = left - k * SIZE;
     const T *const p = f.first + (own > 0 ? (at + k * SIZE) * f.step : 0);
 #pragma unroll
@@ -259,6 +305,9 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
     }
 }
 
+/* What is copied of a stage. */
+enum tile_part { WHOLE_STAGE, MATRIX_OF_STAGE, MEANS_OF_STAGE };
+
 /* The factors of a tile, from term `begin` on. */
 template <typename T, int OUTPUTS, int BATCHES>
 struct tile_factors {
@@ -283,33 +332,64 @@ struct tile_factors {
         return static_cast<int>(rows < most ? rows : most);
     }
 
-    /* Copies `left` terms from `at` on, of all outputs and then of all batches. */
+    /* Copies `left` terms from `at` on, of all outputs and then of all batches, or of the
+       ones or the others. */
     template <int ROW_PACKS>
     __device__ __forceinline__ void bring(pack<V> (&rows)[OUTPUTS + BATCHES][ROW_PACKS],
-                                          int64_t at, int64_t left, bool is_new) const
+                                          int64_t at, int64_t left, bool is_new,
+                                          tile_part part = WHOLE_STAGE) const
     {
-        bring_rows<OUTPUTS>(rows, matrix, at, left, is_new);
-        bring_rows<BATCHES>(rows + OUTPUTS, means, at, left, is_new);
+        if (part != MEANS_OF_STAGE) {
+            bring_rows<OUTPUTS>(rows, matrix, at, left, is_new);
+        }
+        if (part != MATRIX_OF_STAGE) {
+            bring_rows<BATCHES>(rows + OUTPUTS, means, at, left, is_new);
+        }
     }
 };
+
+/* The sums of a tile to shared memory, output i and batch n at i * PITCH + n, with those
+   of its shares added; ends with a barrier. */
+template <int OUTPUTS, int BATCHES, typename V, typename SUMS>
+__device__ __forceinline__ void
+gather_sums(const SUMS &sums, V *tile)
+{
+    constexpr int PITCH = BATCHES + 1, ALL = OUTPUTS * PITCH;
+    V *const own = tile + sums.share * ALL;
+    sums.each([&](int i, int n, V sum) { own[i * PITCH + n] = sum; });
+    __syncthreads();
+    if constexpr (SUMS::SHARES > 1) {
+        for (int e = threadIdx.x; e < OUTPUTS * BATCHES; e += THREADS) {
+            V *const to = tile + e / BATCHES * PITCH + e % BATCHES;
+#pragma unroll
+            for (int k = 1; k < SUMS::SHARES; k++) {
+                *to += to[k * ALL];
+            }
+        }
+        __syncthreads();
+    }
+}
 
 /*
  * Sums terms [begin, end) of OUTPUTS outputs from `output` on of BATCHES batches from
  * `batch` on, by one block.  The depth is copied to shared memory in stages, in a ring.
  * The sum of output i and batch n is at i * PITCH + n of the result, after a barrier.
  * TILE_SUMS other than tile_sums may refuse a tile, whose sums are then made by these.
+ * `ahead`: in a kernel that follows the one that finds the means (follow.cuh), the first
+ * stages of the matrix, an input, are on their way before it waits for that.
  */
 template <int OUTPUTS, int BATCHES,
-          template <typename, int, int> class TILE_SUMS = tile_sums, typename T>
+          template <typename, int, int> class TILE_SUMS = tile_sums, typename T,
+          int COUNT>
 __device__ __forceinline__ value_type<T> *
 sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t begin,
-         int64_t end, product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
+         int64_t end, product_stages<value_type<T>, OUTPUTS, BATCHES, COUNT> &stages,
+         bool ahead = false)
 {
     using V = value_type<T>;
-    using stage = product_stages<V, OUTPUTS, BATCHES>;
+    using stage = product_stages<V, OUTPUTS, BATCHES, COUNT>;
     using sums_of_tile = TILE_SUMS<V, OUTPUTS, BATCHES>;
-    constexpr int COUNT = sizeof(stages.rows) / sizeof(stages.rows[0]);
-    constexpr int STAGE = DEPTH_PACKS * pack<V>::SIZE;
+    constexpr int STAGE = STAGE_PACKS<V> * pack<V>::SIZE;
     static_assert(sums_of_tile::ROW_PACKS == stage::sums::ROW_PACKS &&
                       sums_of_tile::SHARES <= stage::sums::SHARES,
                   "the stages have its layout and room for its shares");
@@ -317,28 +397,34 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
     const tile_factors<T, OUTPUTS, BATCHES> factors(v, output, batch, begin);
     const int64_t terms = end - begin;
     int64_t at = 0;
-    const auto bring = [&](int to) {
+    const auto bring = [&](int to, tile_part part) {
         if (at < terms) { /* else nobody reads the stage */
-            factors.bring(stages.rows[to], at, terms - at, at < COUNT * STAGE);
+            factors.bring(stages.rows[to], at, terms - at, at < COUNT * STAGE, part);
         }
         at += STAGE;
         group_copies();
     };
 #pragma unroll 1
-    for (int k = 0; k < COUNT - 1; k++) {
-        bring(k);
+    for (int k = ahead ? 1 - COUNT : 0; k < COUNT - 1; k++) {
+        if (ahead && k == 0) {
+            wait_for_before();
+            at = 0;
+        }
+        bring(k < 0 ? k + COUNT - 1 : k, k < 0   ? MATRIX_OF_STAGE
+                                         : ahead ? MEANS_OF_STAGE
+                                                 : WHOLE_STAGE);
     }
     int now = 0, free = COUNT - 1;
 #pragma unroll 1
     while (at < terms + (COUNT - 1) * STAGE) {
         await_groups<COUNT - 2>();
         __syncthreads(); /* all threads have copied `now` and are done with `free` */
-        bring(free);
-        int packs = DEPTH_PACKS; /* 16 bits: converting takes the registers */
+        bring(free, WHOLE_STAGE);
+        int packs = STAGE_PACKS<V>; /* 16 bits: converting takes the registers */
         if constexpr (std::is_same_v<T, V>) {
             const int64_t left = terms + COUNT * STAGE - at; /* from `now` on */
             packs = left < STAGE ? static_cast<int>(ceil_div(left, pack<V>::SIZE))
-                                 : DEPTH_PACKS;
+                                 : STAGE_PACKS<V>;
         }
         sums.add(stages.rows[now], packs);
         free = now;
@@ -352,20 +438,7 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
         }
     }
     V *const tile = stages.rows[0][0][0].v;
-    constexpr int SUMS = OUTPUTS * stage::PITCH;
-    V *const own = tile + sums.share * SUMS;
-    sums.each([&](int i, int n, V sum) { own[i * stage::PITCH + n] = sum; });
-    __syncthreads();
-    if constexpr (sums_of_tile::SHARES > 1) {
-        for (int e = threadIdx.x; e < OUTPUTS * BATCHES; e += THREADS) {
-            V *const to = tile + e / BATCHES * stage::PITCH + e % BATCHES;
-#pragma unroll
-            for (int k = 1; k < sums_of_tile::SHARES; k++) {
-                *to += to[k * SUMS];
-            }
-        }
-        __syncthreads();
-    }
+    gather_sums<OUTPUTS, BATCHES>(sums, tile);
     return tile;
 }
 
@@ -385,12 +458,12 @@ each_of_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, F f)
 }
 
 /* A tile of the result, over all terms. */
-template <int OUTPUTS, int BATCHES, typename T>
+template <int OUTPUTS, int BATCHES, typename T, int COUNT>
 __device__ __forceinline__ void
 product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
-             product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
+             product_stages<value_type<T>, OUTPUTS, BATCHES, COUNT> &stages)
 {
-    constexpr int PITCH = product_stages<value_type<T>, OUTPUTS, BATCHES>::PITCH;
+    constexpr int PITCH = BATCHES + 1;
     const value_type<T> *const tile =
         sum_tile<OUTPUTS, BATCHES>(v, output, batch, int64_t{0}, v.rows, stages);
     each_of_tile<OUTPUTS, BATCHES>(v, output, batch, [&](int i, int n) {

@@ -1,13 +1,45 @@
 /*
  * row_words.cuh  Sums of short rows that lie beside each other in shared memory, by a
  * lane or several, in the widest words that rows allow and without bank conflicts.
- * For shapes/short_rows.cu and shapes/many_batches.cu.
+ * For shapes/short_rows.cu, shapes/many_batches.cu and shapes/own_means.cu.
  */
 #ifndef GPO_MEAN_MATVEC_ROW_WORDS_CUH
 #define GPO_MEAN_MATVEC_ROW_WORDS_CUH
 
 #include "../../device/grid.cuh"
 #include "rows.cuh"
+
+/*
+ * Starts the copy of n elements from x on, `skew` from a boundary of 16 bytes, to shared
+ * memory, in words of 16 bytes: x[0] to to[skew].  Elements of the array are `before` x
+ * and `rest` from x on; what is beside them is not read.
+ */
+template <typename T>
+__device__ __forceinline__ void
+bring_words(const T *x, int64_t before, int64_t rest, int n, int skew, T *to)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    const int begin = static_cast<int>(threadIdx.x) * SIZE, end = skew + n;
+    if (before >= skew && end + SIZE <= rest) { /* no word beside x */
+        for (int k = begin; k < end; k += THREADS * SIZE) {
+            start_copy(to + k, x + (k - skew), l2_evict_unchanged());
+        }
+    }
+    else {
+        for (int k = begin; k < end; k += THREADS * SIZE) {
+            const int64_t at = k - skew; /* from x on */
+            if (before + at >= 0 && at + SIZE <= rest) {
+                start_copy(to + k, x + at, l2_evict_unchanged());
+                continue;
+            }
+            for (int u = 0; u < SIZE; u++) {
+                if (before + at + u >= 0 && at + u < rest) {
+                    to[k + u] = x[at + u];
+                }
+            }
+        }
+    }
+}
 
 /*
  * A row has `1 << log_lanes` parts of `part` elements, the last one perhaps fewer, for a

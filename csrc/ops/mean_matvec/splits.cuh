@@ -17,6 +17,7 @@ struct shared_depth {
     int64_t all;        /* results */
     V *part;            /* those of split s: from s * all on, in the order of `out` */
     bool in_clusters;   /* the splits of a tile are a cluster's blocks; no part */
+    bool ahead;         /* the matrix is an input, not a copy: see sum_tile */
     divider per_line;   /* results that lie beside each other */
     bool along_outputs; /* that is how they lie, else batches do */
 };

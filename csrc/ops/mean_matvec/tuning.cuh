@@ -18,8 +18,13 @@ constexpr int STEPS = 4;           /* of SLOTS loads per item: 128 KiB of x */
 constexpr int MOST_LOADS = 24;     /* the same of a block that has one item */
 constexpr double ITEM_START = 0.3; /* of an item, in steps of SLOTS loads: predicted */
 constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 64; /* per tile of the product */
-constexpr int DEPTH_PACKS = 8; /* per stage: the depth in shared memory at once */
-constexpr int RING = 3;        /* stages, two in flight: L2 latency is more than one */
+constexpr int RING = 3; /* stages, two in flight: L2 latency is more than one */
+
+/* Packs of a row in a stage of a tile, the depth in shared memory at once: 32 terms of
+   either type. */
+constexpr int STAGE_TERMS = 32, DEPTH_PACKS = 8, WIDE_DEPTH_PACKS = 16;
+template <typename V>
+constexpr int STAGE_PACKS = sizeof(V) == 8 ? WIDE_DEPTH_PACKS : DEPTH_PACKS;
 
 constexpr int64_t SHORT = 128; /* up to this many elements per mean v5 is faster */
 constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the product
@@ -44,6 +49,15 @@ constexpr int MOST_IN_CLUSTER = 8; /* blocks, 2, 4 or 8, that share a depth */
 constexpr int NARROW_RING = 4;     /* stages of a tile of fewer than 64 batches */
 constexpr int NARROW_BLOCKS = 3;   /* per SM, of fewer than 32 batches or 64 outputs */
 
+/* Stages in shared memory, so that the blocks of an SM have room. */
+constexpr int
+ring_of_tile(int outputs, int batches, bool is_wide)
+{
+    return is_wide && (outputs > 64 || batches < 32) ? (outputs > 64 ? 2 : RING)
+           : batches < TILE_BATCHES                  ? NARROW_RING
+                                                     : RING;
+}
+
 /* Blocks of an SM of a tile of so many results, for the launch bound. */
 constexpr int
 blocks_of_tile(int outputs, int batches)
@@ -67,6 +81,9 @@ constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per 
 constexpr int FEW_WARPS[2] = {17, 17};        /* resident per SM, by the registers of */
 constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
 constexpr int FEW_PACK_WARPS[2] = {16, 16};   /* the same of loads of 16 bytes */
+
+/* own_means (shapes/): outputs of a tile; terms at most. */
+constexpr int OWN_OUTPUTS = 64, OWN_ROWS = 512;
 
 /* many_batches (shapes/): predicted, see NOTES.md. */
 constexpr int64_t MANY_COLS = 128;       /* the longest rows */

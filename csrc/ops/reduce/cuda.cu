@@ -79,8 +79,7 @@ takes_narrow_rows(const gpo_call *call)
 static bool
 takes_flat_columns(const gpo_call *call)
 {
-    const auto &dtype = gpo_dtypes[call->in[0].dtype];
-    return are_flat_columns(*reduce_plan_of(call), dtype.bytes) && dtype.kind != 'c';
+    return are_flat_columns(*reduce_plan_of(call));
 }
 
 static bool
@@ -185,13 +184,13 @@ static const gpo_variant variants[] = {
                             GPO_RUN(reduce_stepped_rows)),
         "rows of elements two apart, at most 6 axes, kept or reduced, after merging",
         takes_stepped_rows),
-    gpo_shape(gpo_row<every_type>("narrow_rows", "stretches of rows in shared memory",
+    gpo_shape(gpo_row<real_types>("narrow_rows", "stretches of rows in shared memory",
                                   GPO_RUN(reduce_narrow_rows)),
               "rows at equal distances of up to 512 bytes, of elements that are, too",
               takes_narrow_rows),
-    gpo_shape(gpo_row<every_type>("flat_columns", "packs of whole rows of few columns",
+    gpo_shape(gpo_row<real_types>("flat_columns", "packs of whole rows of few columns",
                                   GPO_RUN(reduce_flat_columns)),
-              "up to 32 columns without gaps, of at most 8 bytes; no argmin and argmax",
+              "up to 32 columns without gaps; no argmin and argmax",
               takes_flat_columns),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
@@ -227,7 +226,9 @@ constexpr int64_t FEWEST_DOWN = 512;
  * more where neighbours share loads of 16 bytes, which columns do not do for results two
  * apart, or along a short axis, and with less in flight for narrow elements, and where
  * neither does, (1024, 4, 10375) float16 along axis 1, (16, 2207239) float32 along axis
- * 0; of up to 32 elements what is one wave here and two of columns.
+ * 0; of up to 32 elements what is one wave here and two of columns.  Of contiguous rows
+ * many of no whole packs, whose threads share lines: of more than 8 elements those that
+ * narrow_rows leaves, of up to 4 bytes each.
  */
 static bool
 are_for_few_down(const gpo_call *call)
@@ -264,7 +265,8 @@ are_for_few_down(const gpo_call *call)
            (fills && (beside.step > 1 || element <= 2 || whole.ndim < kept.ndim));
 }
 
-/* The kernels whose threads all run at once, with all they read on its way; or none. */
+/* narrow_rows; or the kernels whose threads all run at once, with all they read on its
+   way; or none. */
 static const gpo_variant *
 choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -283,6 +285,11 @@ choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int64_t processors = gpo_processors(call);
     const int64_t bytes = plan.cols * gpo_dtypes[call->in[0].dtype].bytes;
+    if (are_for_narrow_rows(call)) {
+        GPO_SAY(why, "narrow_rows: %lld rows of %lld bytes that begin anywhere",
+                static_cast<long long>(plan.rows), static_cast<long long>(bytes));
+        return &variants[NARROW_ROWS];
+    }
     if (are_for_few_down(call)) {
         GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
@@ -339,6 +346,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "columns: all of %lld elements, read in the order of memory",
                 static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
+    }
+    if (are_for_flat_columns(call)) {
+        GPO_SAY(why, "flat_columns: %lld columns of %lld elements, no whole packs",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[FLAT];
     }
     const bool are_short_steps =
         are_stepped(plan) && !are_columns(plan) &&

@@ -38,13 +38,40 @@ are_narrow_rows(const reduce_plan &plan, int bytes)
 
 /* Whether x is a few columns without gaps, for flat_columns.cu. */
 inline bool
-are_flat_columns(const reduce_plan &plan, int bytes)
+are_flat_columns(const reduce_plan &plan)
 {
     const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
     return kept.ndim == 1 && reduced.ndim == 1 && kept.strides[0] == 1 &&
            reduced.strides[0] == plan.rows && plan.rows <= FLAT_COLUMNS &&
-           plan.rows > 0 && plan.cols > 0 && bytes <= 8 && plan.op != REDUCE_ARGMIN &&
+           plan.rows > 0 && plan.cols > 0 && plan.op != REDUCE_ARGMIN &&
            plan.op != REDUCE_ARGMAX;
+}
+
+/* The choice: bytes of x at least, below which all loads of other kernels are on their way
+   at once. */
+constexpr int64_t NARROW_LEAST = 4 << 20, FLAT_LEAST = 1 << 20;
+
+/* Whether narrow_rows is chosen: many contiguous rows of no whole packs. */
+inline bool
+are_for_narrow_rows(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const auto &dtype = gpo_dtypes[call->in[0].dtype];
+    const int64_t bytes = dtype.bytes;
+    return dtype.kind != 'c' && plan.cols > FEW_DOWN && plan.cols * bytes % 16 != 0 &&
+           plan.rows >= gpo_processors(call) * MANY_ROWS &&
+           plan.rows * plan.cols * bytes >= NARROW_LEAST && are_runs(plan) &&
+           are_narrow_rows(plan, static_cast<int>(bytes));
+}
+
+/* Whether flat_columns is chosen: a load of columns would be of one narrow element. */
+inline bool
+are_for_flat_columns(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    return bytes <= 2 && plan.rows * bytes % 16 != 0 &&
+           plan.rows * plan.cols * bytes >= FLAT_LEAST && are_flat_columns(plan);
 }
 
 template <typename T>

@@ -21,6 +21,11 @@
 #include "../product.cuh"
 #include "../walk.cuh"
 
+/* Of doubles two stages: with three L1 has no room for the loads of x in flight. */
+template <typename V>
+using fused_stages =
+    product_stages<V, TILE_OUTPUTS, TILE_BATCHES, sizeof(V) == 8 ? RING - 1 : RING>;
+
 struct work_queue {
     unsigned items;     /* of this launch */
     unsigned tiles;     /* of batches */
@@ -61,7 +66,7 @@ __launch_bounds__(THREADS, BLOCKS)
     mean_matvec_v5_fused(mean_matvec_view<T> v, row_walk walk, work_queue q,
                          unsigned *tickets)
 {
-    GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
+    GPO_DYN_SHARED(fused_stages<value_type<T>>, stages);
     GPO_SHARED(unsigned, taken, [2]); /* the current item and the next one */
     unsigned *done = tickets + 1;
     const unsigned last_take =
@@ -126,7 +131,7 @@ mean_matvec_v5(gpo_call *call)
     const int64_t per_launch = fits < GPO_TICKETS - 1 ? fits : GPO_TICKETS - 1;
     /* At least the items that blocks hold, including those taken ahead. */
     const int64_t lag = streams > 0 ? ceil_div(2 * blocks, streams) + 1 : 1;
-    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    constexpr int SHARED = sizeof(fused_stages<value_type<T>>);
     gpo_allow_shared(mean_matvec_v5_fused<T>, SHARED);
     status = gpo_tickets(call, &tickets);
     for (int64_t tile = 0; !status && tile < all_tiles; tile += per_launch) {

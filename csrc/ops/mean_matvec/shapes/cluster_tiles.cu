@@ -60,4 +60,3 @@ mean_matvec_cluster_product(gpo_call *call, const mean_matvec_view<T> &v, int ki
         gpo_call * call, const mean_matvec_view<T> &v, int kind, \
         const shared_depth<value_type<T>> &s);
 INSTANTIATE(float)
-INSTANTIATE(double)

@@ -18,12 +18,14 @@ __launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES))
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
     let_next_start();
-    wait_for_before();
+    if (!s.ahead) {
+        wait_for_before();
+    }
     each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
-        put_share<OUTPUTS, BATCHES>(v, s, share,
-                                    sum_tile<OUTPUTS, BATCHES>(v, share.output,
-                                                               share.batch, share.begin,
-                                                               share.end, *stages));
+        put_share<OUTPUTS, BATCHES>(
+            v, s, share,
+            sum_tile<OUTPUTS, BATCHES>(v, share.output, share.batch, share.begin,
+                                       share.end, *stages, s.ahead));
     });
 }
 
@@ -103,13 +105,14 @@ static gpo_status
 multiply_in_tiles(gpo_call *call, const mean_matvec_view<T> &v, const tile_plan &plan)
 {
     using V = value_type<T>;
-    constexpr int64_t STAGE = DEPTH_PACKS * pack<V>::SIZE;
+    constexpr int64_t STAGE = STAGE_PACKS<V> * pack<V>::SIZE;
     const int64_t stages = ceil_div(v.rows, STAGE);
     const int64_t each = stages > 0 ? ceil_div(stages, plan.splits) : 1;
     shared_depth<V> s = {};
     s.length = each * STAGE;
     s.splits = plan.in_clusters ? plan.splits : stages > 0 ? ceil_div(stages, each) : 1;
     s.in_clusters = plan.in_clusters;
+    s.ahead = v.matrix == call->in[1].data;
     s.all = v.outputs * v.batches;
     s.along_outputs = v.out_output == 1 && v.out_batch != 1;
     s.per_line = divider_of(s.along_outputs ? v.outputs : v.batches);
@@ -128,7 +131,7 @@ multiply_in_tiles(gpo_call *call, const mean_matvec_view<T> &v, const tile_plan 
             status = mean_matvec_warpgroup_product(call, v, plan.kind, s);
         }
     }
-    if constexpr (std::is_same_v<T, V>) {
+    if constexpr (std::is_same_v<T, float>) {
         if (!status && plan.unit == ORDINARY && s.in_clusters) {
             return mean_matvec_cluster_product(call, v, plan.kind, s);
         }

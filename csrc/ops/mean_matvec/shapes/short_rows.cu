@@ -31,34 +31,12 @@ template <typename T>
 __device__ __forceinline__ void
 bring_chunk(const short_view<T> &v, int chunk, T *to)
 {
-    constexpr int SIZE = pack<T>::SIZE;
     if (chunk < v.chunks) {
         const int64_t first = static_cast<int64_t>(chunk) * v.length * v.cols;
-        const int64_t all = static_cast<int64_t>(v.rows) * v.cols;
-        const int64_t rest = all - first;
-        const int most = v.length * v.cols,
-                  n = static_cast<int>(rest < most ? rest : most);
-        const T *const x = v.x + first;
-        const int begin = static_cast<int>(threadIdx.x) * SIZE, end = v.skew + n;
-        if (first >= v.skew && end + SIZE <= rest) { /* no word beside x */
-            for (int k = begin; k < end; k += THREADS * SIZE) {
-                start_copy(to + k, x + (k - v.skew), l2_evict_unchanged());
-            }
-        }
-        else {
-            for (int k = begin; k < end; k += THREADS * SIZE) {
-                const int64_t at = k - v.skew; /* from the chunk's first element on */
-                if (first + at >= 0 && at + SIZE <= rest) {
-                    start_copy(to + k, x + at, l2_evict_unchanged());
-                    continue;
-                }
-                for (int u = 0; u < SIZE; u++) {
-                    if (first + at + u >= 0 && at + u < rest) {
-                        to[k + u] = x[at + u];
-                    }
-                }
-            }
-        }
+        const int64_t rest = static_cast<int64_t>(v.rows) * v.cols - first;
+        const int most = v.length * v.cols;
+        bring_words(v.x + first, first, rest,
+                    static_cast<int>(rest < most ? rest : most), v.skew, to);
     }
     group_copies();
 }

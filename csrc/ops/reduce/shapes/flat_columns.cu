@@ -11,10 +11,10 @@
 template <typename T>
 struct flat_view {
     const T *x;
-    int64_t n, cols;    /* elements; those of a column */
-    int width;          /* columns */
-    int walkers;        /* threads that load: their packs are whole rows */
-    int across;         /* threads that combine, a whole number for each column */
+    int64_t n, cols; /* elements; those of a column */
+    int width;       /* columns */
+    int walkers;     /* threads that load: their packs are whole rows */
+    int across;      /* threads that combine, a whole number for each column */
     bool keep_l2;
 };
 
@@ -27,7 +27,8 @@ walk_flat(const Op &op, const flat_view<typename Op::T> &v,
 {
     using T = typename Op::T;
     const uint64_t policy = l2_policy(v.keep_l2);
-    const int64_t packs = v.n / SIZE, step = static_cast<int64_t>(gridDim.x) * v.walkers;
+    const int64_t packs = v.n / SIZE,
+                  step = static_cast<int64_t>(gridDim.x) * v.walkers;
     const uint4 *const p = reinterpret_cast<const uint4 *>(v.x);
     int64_t i = static_cast<int64_t>(blockIdx.x) * v.walkers + threadIdx.x;
     if (static_cast<int>(threadIdx.x) >= v.walkers) {
@@ -38,8 +39,8 @@ walk_flat(const Op &op, const flat_view<typename Op::T> &v,
         uint4 loaded[TILE_ITEMS];
 #pragma unroll
         for (int u = 0; u < TILE_ITEMS; u++) { /* past the end: the first one again */
-            loaded[u] = load_streamed(p + (i + u * step < packs ? i + u * step : i),
-                                      policy);
+            loaded[u] =
+                load_streamed(p + (i + u * step < packs ? i + u * step : i), policy);
         }
         pack<T> first = pack_of<T>(loaded[0]);
         typename Op::Acc acc[SIZE];
@@ -92,8 +93,9 @@ combine_flat(const flat_view<T> &v, typename Op::Part own, typename Op::Part *sl
 
 /* Blocks of an SM, by the registers of a thread's columns. */
 template <typename Op>
-constexpr int FLAT_BLOCKS =
-    pack<typename Op::T>::SIZE * sizeof(typename Op::Fold) <= 64 ? 4 : 2;
+constexpr int FLAT_BLOCKS = pack<typename Op::T>::SIZE * sizeof(typename Op::Fold) <= 64
+                                ? 4
+                                : 2;
 
 template <typename Op>
 __global__ void
@@ -209,8 +211,8 @@ gpo_status
 reduce_flat_columns(gpo_call *call)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
-    if constexpr (sizeof(T) <= 8 && !IS_COMPLEX<T>) {
-        if (are_flat_columns(plan, sizeof(T)) && is_aligned(origin_of<T>(call))) {
+    if constexpr (!IS_COMPLEX<T>) {
+        if (are_flat_columns(plan) && is_aligned(origin_of<T>(call))) {
             return reduce_with<reduce_flat_columns_launcher, T>(call);
         }
     }

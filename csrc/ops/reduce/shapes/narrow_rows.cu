@@ -39,24 +39,17 @@ bring_stretch(const narrow_view<T> &v, int64_t chunk, T *to, uint64_t policy)
         const int most = v.length * v.pitch;
         const int n = v.skew + static_cast<int>(rest < most ? rest : most);
         const T *const x = v.x + first - v.skew;
-        int k = static_cast<int>(threadIdx.x) * SIZE;
         if (first >= v.skew && most + SIZE <= rest) { /* no word beside x */
 #pragma unroll 4
-            for (; k < n; k += STEP) {
+            for (int k = static_cast<int>(threadIdx.x) * SIZE; k < n; k += STEP) {
                 start_copy(to + k, x + k, policy);
             }
         }
-        else {
-            for (; k < n; k += STEP) {
-                if (first + k >= v.skew && k + SIZE <= v.skew + rest) {
-                    start_copy(to + k, x + k, policy);
-                    continue;
-                }
-                for (int i = k; i < k + SIZE; i++) {
-                    if (first + i >= v.skew && i < v.skew + rest) {
-                        to[i] = x[i];
-                    }
-                }
+        else { /* the first or the last chunk */
+            const int begin = first >= v.skew ? 0 : v.skew - static_cast<int>(first);
+            for (int k = begin + static_cast<int>(threadIdx.x); k < n;
+                 k += NARROW_BLOCK) {
+                to[k] = x[k];
             }
         }
     }
@@ -106,7 +99,8 @@ __launch_bounds__(NARROW_BLOCK, NARROW_BLOCKS)
     GPO_DYN_SHARED(pack<T>, shared);
     T *const ring = shared[0].v;
     const uint64_t policy = l2_policy(keep_l2);
-    const int lanes = 1 << v.log_lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+    const int lanes = 1 << v.log_lanes,
+              lane = static_cast<int>(threadIdx.x) & (lanes - 1);
     const int own = static_cast<int>(threadIdx.x) >> v.log_lanes;
     const int begin = lane * v.part;
     const int end = begin + v.part < v.cols ? begin + v.part : v.cols;
@@ -184,9 +178,12 @@ template <typename T>
 gpo_status
 reduce_narrow_rows(gpo_call *call)
 {
-    return are_narrow_rows(*reduce_plan_of(call), sizeof(T))
-               ? reduce_with<reduce_narrow_rows_launcher, T>(call)
-               : reduce_v9<T>(call); /* a host array, packed since */
+    if constexpr (!IS_COMPLEX<T>) {
+        if (are_narrow_rows(*reduce_plan_of(call), sizeof(T))) {
+            return reduce_with<reduce_narrow_rows_launcher, T>(call);
+        }
+    }
+    return reduce_v9<T>(call); /* a host array, packed since */
 }
 
 #define INSTANTIATE(T) template gpo_status reduce_narrow_rows<T>(gpo_call * call);
