@@ -57,6 +57,24 @@ _REDUCE_SHAPES: tuple[tuple[int, ...], ...] = (
 )
 
 
+# Rows and columns of which a load of 16 bytes holds several, or parts; more of complex
+# numbers, which have few operations.
+_REDUCE_NARROW: tuple[tuple[tuple[int, ...], int], ...] = (
+    ((70, 3), 0),
+    ((45, 19), 0),
+    ((33, 5), 0),
+    ((130, 2), 0),
+    ((64, 12), 0),
+    ((300, 7), 0),
+    ((9, 31), 0),
+    ((70, 3), 1),
+    ((45, 19), 1),
+    ((33, 5), 1),
+    ((130, 2), 1),
+    ((9, 31), 1),
+)
+
+
 def _reduce_axes(ndim: int, op: str) -> Iterator[int | tuple[int, ...] | None]:
     yield None
     yield from range(ndim)
@@ -123,7 +141,7 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
         for shape, axis in (((35, 1, 67), 1), ((9, 3, 40), 1), ((5, 20, 2, 3), 3)):
             spec = Spec(shape, dtype, "F", _reduce_fill(op, dtype, "F", len(shape)))
             yield Sample((spec,), (("op", op), ("axis", axis)))
-        for shape, axis in (((70, 3), 0), ((45, 19), 0)):  # loads of several rows
+        for shape, axis in _REDUCE_NARROW if dtype.startswith("comp") else _REDUCE_NARROW[:2]:
             spec = Spec(shape, dtype, "C", _reduce_fill(op, dtype, "C", len(shape)))
             yield Sample((spec,), (("op", op), ("axis", axis)))
         for shape in ((2, 35), (3, 130), (2, 3, 601)):  # every second element of a row
@@ -279,6 +297,7 @@ def reduce_floats() -> Iterator[Sample]:
                     yield Sample((Spec(shape, dtype, "C", fill),), options)
             yield Sample((Spec((21, 5, 39), dtype, "F", fill),), (("op", op), ("axis", 1)))
             yield Sample((Spec((3, 1301), dtype, "step2", fill),), (("op", op), ("axis", 1)))
+            yield Sample((Spec((901, 3), dtype, "C", fill),), (("op", op), ("axis", 0)))
 
 
 def _overlap(x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -162,7 +162,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                               : kind == LANES_SHARE ? unused_us(call, whole)
                                                     : 0) +
                              stored_means_us(call, whole);
-    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) + stream_us;
+    const double two_us = kind == IN_STRETCHES ? TWO_KERNELS_US : 0;
+    const double others_us =
+        fmin(few_us, fmin(tiles_us, fused_us) + two_us) + stream_us;
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
     const double x_us = x_us_of(call, whole);
@@ -186,7 +188,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    const double tile_us = tiles_beside_few_us(whole, tiles_us);
+    const double tile_us = tiles_beside_few_us(whole, tiles_us) + two_us;
     if (few_us < fmin(is_v4s ? tile_us : tile_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "

@@ -168,8 +168,9 @@ struct tile_sums<double, OUTPUTS, BATCHES> {
             }
             return;
         }
+        const int end = COLUMNS == 2 ? packs : WIDE_DEPTH_PACKS; /* zeros follow */
 #pragma unroll 1
-        for (int first = 4 * share; first < packs; first += 4 * SHARES) {
+        for (int first = 4 * share; first < end; first += 4 * SHARES) {
             fragments f;
             load(f, rows, first);
             multiply(f);

@@ -17,15 +17,18 @@ __launch_bounds__(THREADS, blocks_of_tile(OUTPUTS, BATCHES))
 {
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
+    /* The largest tile of doubles has no registers left for it. */
+    constexpr bool CAN = sizeof(value_type<T>) < 8 || OUTPUTS <= 64;
+    const bool ahead = CAN && s.ahead;
     let_next_start();
-    if (!s.ahead) {
+    if (!ahead) {
         wait_for_before();
     }
     each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
         put_share<OUTPUTS, BATCHES>(
             v, s, share,
             sum_tile<OUTPUTS, BATCHES>(v, share.output, share.batch, share.begin,
-                                       share.end, *stages, s.ahead));
+                                       share.end, *stages, ahead));
     });
 }
 

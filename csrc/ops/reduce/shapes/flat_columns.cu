@@ -211,10 +211,8 @@ gpo_status
 reduce_flat_columns(gpo_call *call)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
-    if constexpr (!IS_COMPLEX<T>) {
-        if (are_flat_columns(plan) && is_aligned(origin_of<T>(call))) {
-            return reduce_with<reduce_flat_columns_launcher, T>(call);
-        }
+    if (are_flat_columns(plan) && is_aligned(origin_of<T>(call))) {
+        return reduce_with<reduce_flat_columns_launcher, T>(call);
     }
     return has_few_axes(plan) ? reduce_columns<T>(call) : reduce_v9<T>(call);
 }

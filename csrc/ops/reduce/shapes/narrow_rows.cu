@@ -178,12 +178,9 @@ template <typename T>
 gpo_status
 reduce_narrow_rows(gpo_call *call)
 {
-    if constexpr (!IS_COMPLEX<T>) {
-        if (are_narrow_rows(*reduce_plan_of(call), sizeof(T))) {
-            return reduce_with<reduce_narrow_rows_launcher, T>(call);
-        }
-    }
-    return reduce_v9<T>(call); /* a host array, packed since */
+    return are_narrow_rows(*reduce_plan_of(call), sizeof(T))
+               ? reduce_with<reduce_narrow_rows_launcher, T>(call)
+               : reduce_v9<T>(call); /* a host array, packed since */
 }
 
 #define INSTANTIATE(T) template gpo_status reduce_narrow_rows<T>(gpo_call * call);
