@@ -48,6 +48,7 @@ def listed(dtype: str) -> list[tuple[str, str]]:
         and usable[row["backend"]] is None
         and dtype in row["dtypes"]
         and row["name"] not in ("middle_filters", "large_transforms", "few_outputs", "few_taps")
+        and row["name"] != "contiguous_rows"
         and row["name"] != "persistent_tensor_cores"
     ]
 

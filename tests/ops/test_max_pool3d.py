@@ -19,7 +19,15 @@ from cases.max_pool3d import gradient_bound
 from conftest import Figure, run_child
 
 import gpuopt
-from gpuopt import _core, max_pool1d, max_pool2d, max_pool3d, max_pool3d_backward, ref
+from gpuopt import (
+    _core,
+    max_pool1d,
+    max_pool2d,
+    max_pool2d_backward,
+    max_pool3d,
+    max_pool3d_backward,
+    ref,
+)
 from gpuopt.lab.profile import profile
 
 
@@ -1021,6 +1029,10 @@ def test_any_windows_adds_what_the_reference_does(
     np.testing.assert_array_equal(got, want)
 
 
+BOXES = ("overlapping_windows", "dense_windows")
+
+
+@pytest.mark.parametrize("variant", BOXES)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("shape", "windows"),
@@ -1039,7 +1051,11 @@ def test_any_windows_adds_what_the_reference_does(
     ],
 )
 def test_overlapping_windows_add_what_the_reference_does(
-    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str, simulator: Any
+    shape: tuple[int, ...],
+    windows: tuple[int, ...],
+    dtype: str,
+    variant: str,
+    simulator: Any,
 ) -> None:
     """Gradients are whole numbers; some indices are of other elements, some of none."""
     simulator(schedule="shuffle", checks=True)
@@ -1051,7 +1067,7 @@ def test_overlapping_windows_add_what_the_reference_does(
     dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
     backward = getattr(gpuopt, f"{op}_backward")
     want = getattr(ref, f"{op}_backward")(dy, indices, shape)
-    how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
+    how: dict[str, Any] = {"backend": "sim", "variant": variant}
     got = backward(dy, indices, shape, *windows, **how)
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
     plane = int(np.prod(shape[-rank:]))
@@ -1062,8 +1078,11 @@ def test_overlapping_windows_add_what_the_reference_does(
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
-def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
-    """Elements are listed in the order in which warps run; no sum depends on it."""
+@pytest.mark.parametrize("variant", BOXES)
+def test_overlapping_windows_give_the_same_bits_in_any_order(
+    variant: str, simulator: Any
+) -> None:
+    """Elements are listed, and windows added, in any order; no sum depends on it."""
     x = np.random.default_rng(5).standard_normal((2, 12, 19, 23)).astype(np.float32)
     _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
     dy = np.random.default_rng(6).standard_normal(indices.shape).astype(np.float32)
@@ -1071,12 +1090,66 @@ def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> 
     for schedule, seed in (("ascending", 0), ("descending", 0), ("shuffle", 1), ("preempt", 2)):
         simulator(schedule=schedule, seed=seed, checks=True)
         found.append(
-            max_pool3d_backward(
-                dy, indices, x.shape, 4, 1, backend="sim", variant="overlapping_windows"
-            )
+            max_pool3d_backward(dy, indices, x.shape, 4, 1, backend="sim", variant=variant)
         )
     for other in found[1:]:
         np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dense_windows_add_numbers_of_any_size(dtype: str, simulator: Any) -> None:
+    """Terms from the least subnormal number to the largest one that 40 of them allow."""
+    simulator(schedule="shuffle", checks=True)
+    rng = np.random.default_rng(3)
+    shape, least, most, bits = {
+        "float16": ((2, 9, 40), -24, 9, 11),
+        "bfloat16": ((2, 9, 40), -133, 120, 8),
+        "float32": ((2, 9, 40), -149, 120, 24),
+        "float64": ((2, 9, 40), -1074, 1016, 53),
+    }[dtype]
+    x = rng.integers(0, 2, shape).astype(np.float32)
+    _, indices = ref.max_pool2d(x, 5, 1, 2, return_indices=True)
+    for narrow in (3, most - least):
+        middle = rng.integers(least, most - narrow + 1)
+        powers = rng.integers(middle, middle + narrow + 1, indices.shape)
+        dy = np.ldexp(rng.uniform(-1, 1, indices.shape), powers).astype(dtype_of(dtype))
+        wide = dy.astype(np.longdouble)
+        want, size = np.zeros((2, 360), np.longdouble), np.zeros((2, 360), np.longdouble)
+        for plane in range(2):
+            at = indices[plane].ravel()
+            np.add.at(want[plane], at, wide[plane].ravel())
+            np.maximum.at(size[plane], at, np.abs(wide[plane]).ravel())
+        got = max_pool2d_backward(
+            dy, indices, shape, 5, 1, 2, backend="sim", variant="dense_windows"
+        )
+        off = np.abs(got.reshape(2, 360).astype(np.longdouble) - want)
+        bound = np.abs(want) * 2.0**-bits + 25 * size * 2.0 ** -(62 if bits > 24 else 41)
+        bound += np.abs(want) * 2.0**-24 * (bits < 24) + np.ldexp(np.longdouble(1), least)
+        assert (off <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dense_windows_keep_what_is_no_number(dtype: str) -> None:
+    inf, nan = np.inf, np.nan
+    indices = np.array([[1, 1, 3, 3, 4]])
+    for terms, want in (
+        ([inf, 1, -inf, 2, 3], [0, inf, 0, -inf, 3, 0, 0]),
+        ([inf, -inf, nan, 2, -0.0], [0, nan, 0, nan, 0, 0, 0]),
+        ([-inf, -inf, 5, inf, nan], [0, -inf, 0, inf, nan, 0, 0]),
+    ):
+        dy = np.array([terms], dtype_of(dtype))
+        got = gpuopt.max_pool1d_backward(
+            dy, indices, (1, 7), 3, 1, backend="sim", variant="dense_windows"
+        )
+        np.testing.assert_array_equal(got[0].astype("f8"), want)
+
+
+def test_dense_windows_refuse_what_they_do_not_take() -> None:
+    where: dict[str, Any] = {"backend": "sim", "variant": "dense_windows"}
+    for shape, windows in (((1, 8), (2, 2)), ((1, 2400), (1100, 1))):  # apart, too many terms
+        y, indices = gpuopt.max_pool1d(np.ones(shape, "f4"), *windows, return_indices=True)
+        with pytest.raises(gpuopt.VariantError, match="dense_windows"):
+            gpuopt.max_pool1d_backward(y, indices, shape, *windows, **where)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -8,6 +8,7 @@
 
 #include "segments.cuh"
 #include "states.cuh"
+#include "tensor.cuh"
 
 /* The view for the forward pass of a call. */
 template <typename T>
@@ -123,6 +124,22 @@ run_forward(gpo_call *call, conv_launch<T> convolve, state_access access)
     return convolve(call, conv_of<T>(call));
 }
 
+/* What a rung wants contiguous rows of, backward: nothing, x and g for dw, all. */
+enum row_turns { TURNS_NONE, TURNS_LAGS, TURNS_ALL };
+
+/*
+ * Whether (B, T, C) arrays are transposed first.  A rung that walks along rows loads a
+ * sector for each element otherwise; a transposition is a launch and two passes.
+ */
+template <typename T>
+static bool
+turns_pay(const conv_plan &p)
+{
+    constexpr int64_t LEAST = 1 << 17, SECTOR = 32; /* elements; bytes of channels */
+    const int64_t bytes = p.channels * static_cast<int64_t>(sizeof(T));
+    return bytes >= SECTOR && p.batches * p.channels * p.steps >= LEAST;
+}
+
 /*
  * With SiLU first g, then dx as a convolution of reversed rows, dw, and the rest; a
  * rung that has `gradients` computes dx and dw with it.
@@ -130,7 +147,7 @@ run_forward(gpo_call *call, conv_launch<T> convolve, state_access access)
 template <typename T>
 static gpo_status
 run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
-             gradients_launch<T> gradients = nullptr)
+             gradients_launch<T> gradients, row_turns turns)
 {
     const conv_plan &p = *conv_plan_of(call);
     gpo_status status = conv_check_causality(call);
@@ -138,6 +155,21 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
         return status;
     }
     conv_view<T> v = conv_of<T>(call);
+    const row_view<T> result = v.out;
+    turns = turns_pay<T>(p) ? turns : TURNS_NONE;
+    const auto turn = [&](row_view<const T> *rows) {
+        return tensor_rows(call, p.batches, p.channels, p.steps, rows);
+    };
+    if (turns == TURNS_ALL) {
+        status = turn(&v.x);
+        status = status ? status : turn(&v.dy);
+        status = status ? status
+                        : tensor_results(call, p.batches, p.channels, p.steps, &v.out);
+        if (status) {
+            return status;
+        }
+    }
+    const row_view<const T> x = v.x;
     const row_view<T> dx = v.out;
     row_view<const T> g = v.dy;
     if (p.silu && p.batches > 0) {
@@ -161,12 +193,21 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
         v.finish = FINISH_NONE;
         status = gradients ? GPO_OK : convolve(call, v);
     }
-    const lag_view<T> lags = lags_of<T>(call, g);
+    lag_view<T> lags = lags_of<T>(call, g);
+    lags.x = x;
+    if (!status && turns == TURNS_LAGS) {
+        status = turn(&lags.x);
+        status = status ? status : turn(&lags.g);
+    }
     if (!status) {
         status = gradients ? gradients(call, v, lags) : correlate(call, lags);
     }
     if (!status && (p.has_bias || p.taps > p.lags)) {
         status = make_rest(call, lags);
+    }
+    if (!status && dx.p != result.p) {
+        const T *const turned = dx.p;
+        status = swap_axes(call, turned, result.p, p.batches, p.channels, p.steps);
     }
     return status;
 }
@@ -198,15 +239,15 @@ forward(gpo_call *call)
 }
 
 /* The same; GRADIENT computes dw, or dw and dx together. */
-template <typename T, conv_launch<T> CONV, auto GRADIENT>
+template <typename T, conv_launch<T> CONV, auto GRADIENT, row_turns TURNS>
 static gpo_status
 backward(gpo_call *call)
 {
     if constexpr (std::is_same_v<decltype(GRADIENT), gradients_launch<T>>) {
-        return run_backward<T>(call, CONV, nullptr, GRADIENT);
+        return run_backward<T>(call, CONV, nullptr, GRADIENT, TURNS);
     }
     else {
-        return run_backward<T>(call, CONV, GRADIENT);
+        return run_backward<T>(call, CONV, GRADIENT, nullptr, TURNS);
     }
 }
 
@@ -225,10 +266,11 @@ backward_at_once(gpo_call *call)
         using T = typename decltype(t)::type; \
         return forward<T, conv<T>, access>;   \
     }
-#define BACKWARD(conv, gradient)                  \
-    [](auto t) -> gpo_run {                       \
-        using T = typename decltype(t)::type;     \
-        return backward<T, conv<T>, gradient<T>>; \
+#define BACKWARD(conv, gradient) BACKWARD_TURNED(conv, gradient, TURNS_NONE)
+#define BACKWARD_TURNED(conv, gradient, turns)           \
+    [](auto t) -> gpo_run {                              \
+        using T = typename decltype(t)::type;            \
+        return backward<T, conv<T>, gradient<T>, turns>; \
     }
 #define BACKWARD_AT_ONCE(gradients)               \
     [](auto t) -> gpo_run {                       \

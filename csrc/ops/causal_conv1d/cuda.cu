@@ -93,6 +93,24 @@ has_whole_rows(const gpo_call *call)
     }
 }
 
+/* Whether contiguous_rows takes them. */
+static bool
+has_contiguous_rows(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    if (!has_short_filters(call) || p.segments || p.has_state) {
+        return false;
+    }
+    switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
+        case 2:
+            return takes_contiguous_rows(conv_of<f16>(call));
+        case 4:
+            return takes_contiguous_rows(conv_of<float>(call));
+        default:
+            return false;
+    }
+}
+
 /*
  * Whether few_taps' warps, which walk through rows, take less time than short_filters,
  * which has nothing to skip within a long row: where rows are short, a warp has few items,
@@ -193,6 +211,7 @@ enum {
     PERSISTENT,
     FEW_OUTPUTS, /* forward alone */
     FORWARD_FEW_TAPS,
+    CONTIGUOUS_ROWS,
     FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
     ONE_BLOCK,
@@ -254,6 +273,12 @@ static const gpo_variant forward_variants[] = {
                   FORWARD(conv_few_taps), "run-to-run", "", "exact"),
               "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
               has_whole_rows),
+    gpo_shape(gpo_row<float32_types>(
+                  "contiguous_rows", "2 to 4 taps, rows cut into packs as one array",
+                  FORWARD(conv_contiguous_rows), "run-to-run", "", "exact"),
+              "filters of 2 to 4 lags, rows of at least 16 bytes, one after the other "
+              "from an aligned address, and at most 2^30 elements",
+              has_contiguous_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -276,8 +301,8 @@ static const gpo_variant backward_variants[] = {
         "v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
         BACKWARD(conv_v6, lag_v6), "run-to-run", "sm_90a", "to rounding"),
     gpo_row<float32_types>("v7", "products of spectra, both gradients in one launch",
-                           BACKWARD(conv_v7, gradients_v7), "run-to-run", "",
-                           "to rounding"),
+                           BACKWARD_TURNED(conv_v7, gradients_v7, TURNS_ALL),
+                           "run-to-run", "", "to rounding"),
     gpo_shape(gpo_row<float_types>(
                   "short_filters", "one pass over x and dy, in packs of steps",
                   BACKWARD_AT_ONCE(gradients_short_filters), "run-to-run", "", "exact"),
@@ -300,7 +325,8 @@ static const gpo_variant backward_variants[] = {
               has_large_transforms),
     gpo_shape(gpo_row<float32_types>(
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
-                  BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
+                  BACKWARD_TURNED(conv_middle_filters, lag_v5, TURNS_LAGS),
+                  "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
     gpo_shape(gpo_row<float16_types>(
                   "persistent_tensor_cores",

@@ -5,6 +5,7 @@
  * See gradient.cuh for what the rungs share, op.c for the contract.
  */
 #include "deep.cuh"
+#include "dense.cuh"
 #include "gradient_costs.cuh"
 #include "marching.cuh"
 #include "ladder/backward_v4_rounds.cuh"
@@ -24,7 +25,8 @@ enum {
     SEPARATE_WINDOWS,
     DEEP_WINDOWS,
     PAIRED_WINDOWS,
-    MARCHING_WINDOWS
+    MARCHING_WINDOWS,
+    DENSE_WINDOWS
 };
 
 static const gpo_variant variants[] = {
@@ -76,6 +78,14 @@ static const gpo_variant variants[] = {
               "as any_windows, where at most two windows of each axis have an element, "
               "or three of planes of one slice",
               takes_marching_windows),
+    gpo_shape(
+        gpo_row<float_types>("dense_windows",
+                             "windows read once; sums of whole numbers in any "
+                             "order",
+                             GPO_RUN(max_pool3d_backward_dense_windows)),
+        "as any_windows, where windows overlap, at most 1000 have one element, and "
+        "a row of them fits a block",
+        takes_dense_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -131,9 +131,13 @@ next_side(const pool_axis &a, int64_t side)
     return side > 1 ? ceil_div(a.in, least_of(pieces, a.in)) : 0;
 }
 
-/* The boxes that take the least time by estimate; false if none fits. */
+/*
+ * The boxes that take the least time by estimate; false if none fits.  measure(call,
+ * room, &plan) completes a plan, and says whether it fits.
+ */
+template <typename Measure>
 inline bool
-plan_overlap(const gpo_call *call, overlap_plan *best)
+plan_boxes(const gpo_call *call, Measure measure, overlap_plan *best)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis *a = plan.axis;
@@ -150,7 +154,7 @@ plan_overlap(const gpo_call *call, overlap_plan *best)
             s.side[d] = static_cast<int>(side[d]);
             s.tiles[d] = static_cast<int>(ceil_div(a[d].in, side[d]));
         }
-        const bool fits = measure_boxes(call, room, &s);
+        const bool fits = measure(call, room, &s);
         if (fits && s.us < best->us) {
             *best = s;
         }
@@ -171,6 +175,12 @@ plan_overlap(const gpo_call *call, overlap_plan *best)
         }
     }
     return best->us < INFINITY;
+}
+
+inline bool
+plan_overlap(const gpo_call *call, overlap_plan *best)
+{
+    return plan_boxes(call, measure_boxes, best);
 }
 
 /* Windows overlap and are known, and 16 bits count what a block has. */

@@ -125,6 +125,32 @@ takes_whole_rows(const conv_view<T> &v)
            has_whole_packs(v.out);
 }
 
+/* Whether rows follow each other in memory from a boundary of 16 bytes on. */
+template <typename T>
+bool
+has_no_gaps(const row_view<T> &rows, int64_t batches, int64_t channels, int64_t steps)
+{
+    return rows.t == 1 && (channels == 1 || rows.c == steps) &&
+           (batches == 1 || rows.b == channels * steps) &&
+           reinterpret_cast<uintptr_t>(rows.p) % 16 == 0;
+}
+
+constexpr int64_t CONTIGUOUS_LAGS = 4;
+
+/* Forward: whether contiguous_rows, which counts in 31 bits, takes the rows. */
+template <typename T>
+bool
+takes_contiguous_rows(const conv_view<T> &v)
+{
+    constexpr double MOST = 1 << 30;
+    return has_few_lags(v) && v.lags <= CONTIGUOUS_LAGS && v.steps >= pack<T>::SIZE &&
+           static_cast<double>(v.batches) * static_cast<double>(v.channels) *
+                   static_cast<double>(v.steps) <=
+               MOST &&
+           has_no_gaps(v.x, v.batches, v.channels, v.steps) &&
+           has_no_gaps(v.out, v.batches, v.channels, v.steps);
+}
+
 /* Whether rows of two arrays begin alike, as far from a boundary of 16 bytes. */
 template <typename T, typename U>
 bool
@@ -262,6 +288,8 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
 
 template <typename T>
 gpo_status conv_few_taps(gpo_call *call, const conv_view<T> &v);
+template <typename T>
+gpo_status conv_contiguous_rows(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status gradients_one_block(gpo_call *call, const conv_view<T> &v,
                                const lag_view<T> &lags);

@@ -1,0 +1,104 @@
+/*
+ * dense.cuh  Which calls shapes/backward_dense_windows.cu takes, its shared memory and
+ * what a call is estimated to take.  For its launcher and the table.
+ */
+#ifndef GPO_MAX_POOL3D_DENSE_CUH
+#define GPO_MAX_POOL3D_DENSE_CUH
+
+#include "overlap.cuh"
+
+#include <math.h>
+
+/* Windows that one element may have: so many terms of a limb fit 32 bits. */
+constexpr double MOST_TERMS = 1000;
+
+/* Limbs of a sum, for elements of so many bytes (fixed_sums.cuh). */
+__host__ __device__ constexpr int
+dense_limbs(int bytes)
+{
+    return bytes == 8 ? 3 : 2;
+}
+
+/* A block's shared memory: gradients and names of its windows, then words of sums. */
+__host__ __device__ constexpr int64_t
+dense_windows_bytes(int64_t windows, int bytes)
+{
+    return (windows * (bytes + 2) + 15) / 16 * 16;
+}
+
+/* Elements of a block, in whole words of 16 bytes. */
+__host__ __device__ constexpr int64_t
+dense_pitch(int64_t elements)
+{
+    return (elements + 3) / 4 * 4;
+}
+
+/* Completes a plan whose boxes are known; false if a block has more than `room`. */
+inline bool
+measure_dense(const gpo_call *call, int64_t room, overlap_plan *s)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const int size = static_cast<int>(gpo_dtypes[call->out[0].dtype].bytes);
+    double elements = s->together, windows = s->together;
+    s->blocks = ceil_div(plan.planes, s->together);
+    for (int d = 0; d < POOL_AXES; d++) {
+        s->reach[d] = static_cast<int>(windows_reaching(plan.axis[d], s->side[d]));
+        elements *= s->side[d];
+        windows *= s->reach[d];
+        s->blocks *= s->tiles[d];
+    }
+    if (elements >= NO_ELEMENT ||
+        windows * static_cast<double>(size) > static_cast<double>(room)) {
+        return false;
+    }
+    s->bytes =
+        dense_windows_bytes(static_cast<int64_t>(windows), size) +
+        4 * (1 + dense_limbs(size)) * dense_pitch(static_cast<int64_t>(elements));
+    if (s->bytes > room) {
+        return false;
+    }
+    const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
+                                                       static_cast<double>(s->bytes)));
+    const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
+    const bool are_large = 2 * resident <= OVERLAP_BLOCKS;
+    s->threads =
+        are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
+    const double work = s->threads * THREAD_WORK + windows * DENSE_WINDOW_WORK +
+                        elements * DENSE_ELEMENT_WORK;
+    const double waits = (3 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;
+    const double bytes =
+        static_cast<double>(plan.planes) *
+        static_cast<double>(plan.plane * size + plan.outputs * (size + 8));
+    const double parts[] = {ceil(blocks / sms) * work / GRADIENT_RATE,
+                            ceil(blocks / (sms * resident)) * waits,
+                            bytes / (GRADIENT_BYTES * sms)};
+    const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
+    const double others_us = parts[0] + parts[1] + parts[2] - most_us;
+    s->us =
+        DENSE_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / (resident + 1));
+    return true;
+}
+
+inline bool
+plan_dense(const gpo_call *call, overlap_plan *best)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    double most = 1;
+    for (int d = 0; d < POOL_AXES; d++) {
+        most *= windows_naming(plan.axis[d]).most;
+    }
+    return most <= MOST_TERMS && plan_boxes(call, measure_dense, best);
+}
+
+/* Windows overlap, but at most MOST_TERMS have one element, and 16 bits count a block's. */
+inline bool
+takes_dense_windows(const gpo_call *call)
+{
+    overlap_plan s;
+    return !pool_gradient_plan_of(call)->is_apart && plan_dense(call, &s);
+}
+
+template <typename T>
+gpo_status max_pool3d_backward_dense_windows(gpo_call *call);
+
+#endif

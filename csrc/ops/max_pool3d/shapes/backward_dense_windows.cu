@@ -1,0 +1,152 @@
+/*
+ * backward_dense_windows.cu  The gradient of windows that overlap, dilated or not, where
+ * planes are small or windows many.  A block owns a box of dx, reads the windows that
+ * reach into it once, and adds the gradient of each to the element that it names, in
+ * shared memory.  The sums are whole numbers (fixed_sums.cuh), which have the same bits
+ * in any order: nobody asks which windows an element has.
+ * Cost:  an index and a gradient for each window of a box, and three atomics on shared
+ *        memory (float64: four); dx is written once, from three (four) words of shared
+ *        memory each.  The same for any kernel size.
+ */
+#include "../dense.cuh"
+#include "../fixed_sums.cuh"
+#include "../window_boxes.cuh"
+
+/* A block's shared memory. */
+template <typename T>
+struct dense_room {
+    T *gradient;     /* of each window */
+    uint16_t *names; /* the element of the box that it names, or NO_ELEMENT */
+    unsigned *top;   /* of each element: the exponent of its largest term; 0: none */
+    int *limbs;      /* of each element, `pitch` words apart */
+    int pitch;
+};
+
+template <typename T>
+__device__ __forceinline__ dense_room<T>
+dense_room_of(const overlap_view<T> &v, unsigned char *memory)
+{
+    int elements = v.together;
+#pragma unroll
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        elements *= static_cast<int>(v.side[d].by);
+    }
+    const int pitch = static_cast<int>(dense_pitch(elements));
+    unsigned *const top = reinterpret_cast<unsigned *>(
+        memory + dense_windows_bytes(v.windows, static_cast<int>(sizeof(T))));
+    return {reinterpret_cast<T *>(memory),
+            reinterpret_cast<uint16_t *>(memory + v.windows * sizeof(T)), top,
+            reinterpret_cast<int *>(top + pitch), pitch};
+}
+
+/* Stores the sums of a box, which is contiguous unless slices are cut into rows. */
+template <typename T>
+__device__ __forceinline__ void
+store_sums(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
+{
+    using V = value_type<T>;
+    const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
+    const bool is_cut = b.n[POOL_H] < h.in;
+    const int rows = b.n[POOL_H] * b.n[POOL_W];
+    const int pieces = is_cut ? b.n[POOL_T] : 1;
+    const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
+    const int apart = static_cast<int>(v.side[POOL_H].by * v.side[POOL_W].by);
+    const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
+    T *to = v.dx + b.plane * v.plane + begin;
+    for (int k = 0; k < pieces; k++) {
+#pragma unroll 4
+        for (int e = threadIdx.x; e < piece; e += blockDim.x) {
+            const int at = k * apart + e;
+            to[e] = stored_as<T>(
+                sum_of_limbs<V>(room.limbs + at, room.pitch, room.top[at]));
+        }
+        to += h.in * w.in;
+    }
+}
+
+template <typename T, bool GAPS>
+__global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
+    max_pool3d_backward_dense_windows_kernel(overlap_view<T> v)
+{
+    using V = value_type<T>;
+    GPO_DYN_SHARED(unsigned char, memory);
+    const dense_room<T> room = dense_room_of(v, memory);
+    const box b = box_of(v, blockIdx.x);
+    const int tid = threadIdx.x, threads = blockDim.x;
+    const int windows = b.planes * static_cast<int>(v.reach[POOL_T].by) *
+                        static_cast<int>(v.reach[POOL_H].by) *
+                        static_cast<int>(v.reach[POOL_W].by);
+    const int64_t *const indices = v.indices + b.window;
+    const T *const dy = v.dy + b.window;
+    for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
+        coming_window<T> coming[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            coming[k] =
+                bring_window(v, b, indices, dy, windows, base + k * threads + tid);
+        }
+        if (base == 0) { /* while those are on their way */
+            const int words = (1 + float_parts<V>::LIMBS) * room.pitch / 4;
+            for (int k = tid; k < words; k += threads) {
+                reinterpret_cast<uint4 *>(room.top)[k] = {0, 0, 0, 0};
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            const int q = base + k * threads + tid;
+            const int name = name_of<T, GAPS>(v, b, coming[k]);
+            if (q < windows) {
+                room.names[q] = static_cast<uint16_t>(name);
+                room.gradient[q] = coming[k].gradient;
+            }
+            if (name != NO_ELEMENT) {
+                raise_exponent<V>(room.top + name, value_of(coming[k].gradient));
+            }
+        }
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int q = tid; q < windows; q += threads) { /* the thread's own */
+        const int name = room.names[q];
+        if (name != NO_ELEMENT) {
+            add_limbs<V>(room.limbs + name, room.pitch, room.top[name],
+                         value_of(room.gradient[q]));
+        }
+    }
+    __syncthreads();
+    store_sums(v, b, room);
+}
+
+/* ---- launch ---- */
+
+template <typename T, bool GAPS>
+static gpo_status
+run_dense(gpo_call *call, const overlap_view<T> &v, const overlap_plan &s)
+{
+    const size_t bytes = static_cast<size_t>(s.bytes);
+    const dim3 block(static_cast<unsigned>(s.threads));
+    gpo_allow_shared(max_pool3d_backward_dense_windows_kernel<T, GAPS>, bytes);
+    return GPO_LAUNCH(call, grid_of(s.blocks), block, bytes,
+                      (max_pool3d_backward_dense_windows_kernel<T, GAPS>), v);
+}
+
+template <typename T>
+gpo_status
+max_pool3d_backward_dense_windows(gpo_call *call)
+{
+    overlap_plan s;
+    if (!plan_dense(call, &s)) {
+        return GPO_OK; /* dx is empty: its row of the table takes no other */
+    }
+    const overlap_view<T> v = overlap_view_of<T>(call, s);
+    return pool_gradient_plan_of(call)->has_gaps ? run_dense<T, true>(call, v, s)
+                                                 : run_dense<T, false>(call, v, s);
+}
+
+#define INSTANTIATE(T) \
+    template gpo_status max_pool3d_backward_dense_windows<T>(gpo_call * call);
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)
+INSTANTIATE(double)
