@@ -109,6 +109,18 @@ FEW_TAPS: tuple[Size, ...] = (
     (2, 16, 16, 5),
 )
 
+# For contiguous_rows: 2 to 4 taps, rows that begin anywhere in a pack, and of several warps.
+CONTIGUOUS: tuple[Size, ...] = (
+    (3, 2, 8, 4),
+    (1, 3, 9, 2),
+    (4, 1, 13, 3),
+    (2, 5, 31, 4),
+    (1, 1, 129, 4),
+    (2, 2, 260, 3),
+    (1, 2, 333, 4),
+    (5, 3, 10, 2),
+)
+
 FILLS = ("normal", "whole")
 TRANSFORMS = ("v7", "large_transforms", "spectra")
 TENSORS = ("v6", "persistent_tensor_cores")
@@ -195,6 +207,11 @@ def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
             by_time = (*options, ("layout", "BTC"))
             if backward:
                 yield sample(True, (b, 4 * c, t, k), dtype, bias=turn % 2 == 0, options=by_time)
+    for turn, size in enumerate(CONTIGUOUS):
+        for options in ((), (("activation", "silu"),), (("eps", 0.5),)):
+            yield sample(
+                backward, size, dtype, fill=FILLS[turn % 2], bias=turn % 3 > 0, options=options
+            )
     for size in PACKED if dtype in FLOATS[:2] else ():
         for bias in (False, True):
             yield sample(backward, size, dtype, fill=FILLS[bias], bias=bias)
@@ -401,6 +418,7 @@ def floats(backward: bool) -> Iterator[Sample]:
         yield sample(backward, (2, 1, 33, 40), dtype, bias=True, options=TURNS[3][1])
         yield sample(backward, (5, 1, 600, 600), dtype)
         yield sample(backward, (3, 2, 1100, 4), dtype, bias=True)
+        yield sample(backward, (3, 5, 130, 4), dtype, bias=True)
         if backward:
             yield sample(True, (4, 8, 40, 8), dtype, options=(("layout", "BTC"),))
     yield sample(backward, (40, 8, 160, 40), "float32")
