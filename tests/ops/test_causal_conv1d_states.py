@@ -132,7 +132,7 @@ AVAILABLE = [
     for row in _core.variants("causal_conv1d")
     if row["available"]
     and _core.backends()[row["backend"]] is None
-    and row["name"] not in ("large_transforms", "few_outputs", "few_taps")
+    and row["name"] not in ("large_transforms", "few_outputs", "few_taps", "contiguous_rows")
     and row["name"] != "persistent_tensor_cores"
 ]
 ROWS = [

@@ -4,6 +4,7 @@
  * transposition of (B, T, C) arrays, and copies of rows behind a state.
  */
 #include "../../device/block.cuh"
+#include "../../device/transpose.cuh"
 #include "states.cuh"
 
 /* ---- the gradient of the bias, taps beyond the row's length ---- */
@@ -115,6 +116,16 @@ template <typename T>
 gpo_status
 swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows, int64_t cols)
 {
+    constexpr int64_t LARGE = 1 << 17, SIDE = 64; /* elements, of a larger tile */
+    if (n * rows * cols >= LARGE && rows >= SIDE && cols >= SIDE) {
+        transpose_axes axes = {};
+        axes.rows = axes.from_col = cols;
+        axes.cols = axes.to_row = rows;
+        axes.ndim = 1;
+        axes.shape[0] = axes.outer = n;
+        axes.from[0] = axes.to[0] = rows * cols;
+        return transpose<T>(call, from, to, axes);
+    }
     const dim3 grid(static_cast<unsigned>(n * ((rows + 31) / 32) * ((cols + 31) / 32)));
     return GPO_LAUNCH(call, grid, dim3(256), 0, (causal_conv1d_swap_axes<T>), from, to,
                       rows, cols);

@@ -296,7 +296,8 @@ static const gpo_variant backward_variants[] = {
                          "balanced work: step t with T - 1 - t, lag s with K - 1 - s",
                          BACKWARD(conv_v4, lag_v4), "run-to-run", "", "exact"),
     gpo_row<float_types>("v5", "register tile of 16 outputs by 8 inputs",
-                         BACKWARD(conv_v5, lag_v5), "run-to-run", "", "exact"),
+                         BACKWARD_TURNED(conv_v5, lag_v5, TURNS_ALL), "run-to-run", "",
+                         "exact"),
     gpo_row<float32_types>(
         "v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
         BACKWARD(conv_v6, lag_v6), "run-to-run", "sm_90a", "to rounding"),
@@ -412,6 +413,13 @@ row_of_tensor_cores(const gpo_call *call, const conv_plan &p)
     return wants_persistent(call, p) ? PERSISTENT : V6;
 }
 
+/* Whether v6, which works on eight batches and more, has one or two of many channels. */
+static bool
+leaves_most_idle(const gpo_call *call, const conv_plan &p)
+{
+    return p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
+}
+
 /*
  * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It always works
  * on at least 8 batches, and makes one product for 16-bit values, three for float32.
@@ -432,8 +440,8 @@ wants_tensor_cores(const gpo_call *call, const conv_plan &p)
         return millions(p, p.batches) < SMALL ? time_of_v6_gradients(p) < V7_GRADIENTS
                                               : p.batches > 8 && p.steps > 512;
     }
-    const bool most_idle = p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
-    return !most_idle && (p.steps <= (p.backward ? 768 : 1536) || p.lags <= 256);
+    return !leaves_most_idle(call, p) &&
+           (p.steps <= (p.backward ? 768 : 1536) || p.lags <= 256);
 }
 
 /* Whether v7 can run the call, and may. */
@@ -520,9 +528,10 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         p.channels * ceil_div(p.batches, 8) <= processors) {
         return V6;
     }
-    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
-               ? V7
-               : direct;
+    /* both gradients are one launch; times of both layouts in NOTES.md */
+    const bool has_rows =
+        p.channels >= processors || p.batches * p.channels >= 4 * processors;
+    return takes_spectra(call, p) && p.steps <= 4096 && has_rows ? V7 : direct;
 }
 
 /* Whether v1 has made its products before v6 and v7 have a result. */
@@ -539,7 +548,7 @@ is_small(const gpo_call *call, const conv_plan &p)
                takes_spectra(call, p) && time_of_v1_gradients(p) < others;
     }
     double others = takes_spectra(call, p) ? time_of_v7(p) : time_of_v2(p);
-    if (tensor) {
+    if (tensor && !(has_halves(call) && leaves_most_idle(call, p))) {
         others = fmin(others, time_of_tensor_cores(call, p));
     }
     return time_of_v1(p) < others;
@@ -620,6 +629,11 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         if (has_whole_rows(call) && walks_pay(call, p)) {
             GPO_SAY(why, "2 to 8 lags and rows of whole packs: few_taps has no edges");
             return FORWARD_FEW_TAPS;
+        }
+        if (!last && has_contiguous_rows(call)) {
+            GPO_SAY(why,
+                    "2 to 4 lags and rows without gaps: contiguous_rows has packs");
+            return CONTIGUOUS_ROWS;
         }
         GPO_SAY(why,
                 "a filter of at most %d lags: %s reads x once, as %s are neighbours in "

@@ -83,8 +83,8 @@ static const gpo_variant variants[] = {
                              "windows read once; sums of whole numbers in any "
                              "order",
                              GPO_RUN(max_pool3d_backward_dense_windows)),
-        "as any_windows, where windows overlap, at most 1000 have one element, and "
-        "a row of them fits a block",
+        "as any_windows, where windows overlap and span at most 32 elements, at most "
+        "1000 have one, and a row of them fits a block",
         takes_dense_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
@@ -165,6 +165,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         because = "many windows have one element: those above and behind each other "
                   "name the same one of a row, and have one sum";
         us = deep.us;
+    }
+    overlap_plan dense;
+    if (!plan.is_apart && us > DENSE_LEAST_US && plan_dense(call, &dense) &&
+        dense.us < us) {
+        pick = DENSE_WINDOWS;
+        because = "windows overlap: each adds a whole number to the element that it "
+                  "names, in any order";
+        us = dense.us;
     }
     if (takes_paired_windows(call) && paired_us(call) < us) {
         pick = PAIRED_WINDOWS;

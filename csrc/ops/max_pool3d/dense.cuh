@@ -12,6 +12,9 @@
 /* Windows that one element may have: so many terms of a limb fit 32 bits. */
 constexpr double MOST_TERMS = 1000;
 
+/* Elements from a window's first to its last on an axis: a bit of a word each. */
+constexpr unsigned MOST_EXTENT = 32;
+
 /* Limbs of a sum, for elements of so many bytes (fixed_sums.cuh). */
 __host__ __device__ constexpr int
 dense_limbs(int bytes)
@@ -32,6 +35,9 @@ dense_pitch(int64_t elements)
 {
     return (elements + 3) / 4 * 4;
 }
+
+/* No call takes less than that. */
+constexpr double DENSE_LEAST_US = GRADIENT_LAUNCH_US + 2 * WAIT_US;
 
 /* Completes a plan whose boxes are known; false if a block has more than `room`. */
 inline bool
@@ -57,25 +63,36 @@ measure_dense(const gpo_call *call, int64_t room, overlap_plan *s)
     if (s->bytes > room) {
         return false;
     }
-    const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
-                                                       static_cast<double>(s->bytes)));
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const bool are_large = 2 * resident <= OVERLAP_BLOCKS;
-    s->threads =
-        are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
-    const double work = s->threads * THREAD_WORK + windows * DENSE_WINDOW_WORK +
-                        elements * DENSE_ELEMENT_WORK;
-    const double waits = (3 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;
     const double bytes =
         static_cast<double>(plan.planes) *
         static_cast<double>(plan.plane * size + plan.outputs * (size + 8));
-    const double parts[] = {ceil(blocks / sms) * work / GRADIENT_RATE,
-                            ceil(blocks / (sms * resident)) * waits,
-                            bytes / (GRADIENT_BYTES * sms)};
-    const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
-    const double others_us = parts[0] + parts[1] + parts[2] - most_us;
-    s->us =
-        DENSE_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / (resident + 1));
+    const bool is_whole = s->tiles[POOL_T] * s->tiles[POOL_H] * s->tiles[POOL_W] == 1;
+    s->us = INFINITY;
+    for (int most = DENSE_BLOCK / 16; most <= DENSE_BLOCK; most *= 2) {
+        const double rounds = ceil(windows / (most * IN_FLIGHT));
+        const double wanted =
+            fmax(windows / (rounds * IN_FLIGHT), fmin(elements / DENSE_ELEMENTS, most));
+        const double threads = ceil(wanted / WARP) * WARP;
+        const double fit =
+            floor(static_cast<double>(room) / static_cast<double>(s->bytes));
+        const double resident = fmin(floor(DENSE_BLOCK / threads), fit);
+        const double window = is_whole ? DENSE_WINDOW_WORK : DENSE_CUT_WORK;
+        const double work =
+            threads * THREAD_WORK + windows * window + elements * DENSE_ELEMENT_WORK;
+        const double waits = (1 + rounds) * WAIT_US + work / threads * DENSE_SERIAL_US;
+        const double parts[] = {ceil(blocks / sms) * work / GRADIENT_RATE,
+                                ceil(blocks / (sms * resident)) * waits,
+                                bytes / (GRADIENT_BYTES * sms)};
+        const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
+        const double others_us = parts[0] + parts[1] + parts[2] - most_us;
+        const double us = DENSE_MEASURED *
+                          (GRADIENT_LAUNCH_US + most_us + others_us / (resident + 1));
+        if (us < s->us) {
+            s->us = us;
+            s->threads = static_cast<int>(threads);
+        }
+    }
     return true;
 }
 
@@ -84,13 +101,18 @@ plan_dense(const gpo_call *call, overlap_plan *best)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     double most = 1;
+    bool is_short = true;
     for (int d = 0; d < POOL_AXES; d++) {
         most *= windows_naming(plan.axis[d]).most;
+        is_short = is_short && pool_extent(&plan.axis[d]) <= int64_t{MOST_EXTENT};
     }
-    return most <= MOST_TERMS && plan_boxes(call, measure_dense, best);
+    return most <= MOST_TERMS && is_short && plan_boxes(call, measure_dense, best);
 }
 
-/* Windows overlap, but at most MOST_TERMS have one element, and 16 bits count a block's. */
+/*
+ * Windows overlap, but at most MOST_TERMS have one element, none spans more than
+ * MOST_EXTENT, and 16 bits count the elements of a block.
+ */
 inline bool
 takes_dense_windows(const gpo_call *call)
 {

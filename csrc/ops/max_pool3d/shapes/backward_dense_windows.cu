@@ -64,9 +64,84 @@ store_sums(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
     }
 }
 
-template <typename T, bool GAPS>
-__global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
-    max_pool3d_backward_dense_windows_kernel(overlap_view<T> v)
+/* ---- windows ---- */
+
+/* Bit j of `offsets`: a window has the element j after its first one, on an axis. */
+struct dense_masks {
+    unsigned offsets[POOL_AXES];
+};
+
+/* A window's index and gradient, on their way from memory. */
+template <typename T>
+struct dense_window {
+    int64_t found; /* -1 if there is none */
+    T gradient;
+};
+
+/* Window q of a box; the windows of whole planes follow each other in dy. */
+template <typename T, bool WHOLE>
+__device__ __forceinline__ dense_window<T>
+bring_dense(const overlap_view<T> &v, const box &b, const int64_t *indices, const T *dy,
+            int windows, int q)
+{
+    dense_window<T> o = {-1, stored_as<T>(value_type<T>(0))};
+    int from = q;
+    bool is_there = q < windows;
+    if constexpr (!WHOLE) {
+        const box_place p = place_of(v.reach, q);
+        const int *const at = p.at;
+        is_there = is_there && at[POOL_T] < b.count[POOL_T] &&
+                   at[POOL_H] < b.count[POOL_H] && at[POOL_W] < b.count[POOL_W];
+        const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
+        from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
+    }
+    if (is_there) {
+        o.found = indices[from];
+        o.gradient = dy[from];
+    }
+    return o;
+}
+
+/* The number in the box of the element that window q names, or NO_ELEMENT. */
+template <typename T, bool WHOLE>
+__device__ __forceinline__ int
+dense_name(const overlap_view<T> &v, const box &b, const dense_masks &masks,
+           int64_t found, int q)
+{
+    const bool is_in_plane =
+        static_cast<uint64_t>(found) < static_cast<uint64_t>(v.plane);
+    const int index = static_cast<int>(found) & INT_MAX, t = v.per_slice.narrow(index);
+    const int rest = index - t * static_cast<int>(v.per_slice.by);
+    const int h = v.per_row.narrow(rest);
+    const int at[POOL_AXES] = {t - b.from[POOL_T], h - b.from[POOL_H],
+                               rest - h * static_cast<int>(v.per_row.by) -
+                                   b.from[POOL_W]};
+    const box_place p = place_of(v.reach, q);
+    unsigned past = 0, bits = 1;
+    bool is_own = is_in_plane;
+    int name = p.plane;
+#pragma unroll
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        const unsigned offset =
+            static_cast<unsigned>(at[d] - b.start[d] - p.at[d] * v.axis[d].stride);
+        past |= offset;
+        bits &= masks.offsets[d] >> (offset % MOST_EXTENT);
+        if (!WHOLE) {
+            is_own =
+                is_own && static_cast<unsigned>(at[d]) < static_cast<unsigned>(b.n[d]);
+            name = name * static_cast<int>(v.side[d].by) + at[d];
+        }
+    }
+    is_own = is_own && past < MOST_EXTENT && bits != 0;
+    return !is_own ? NO_ELEMENT : WHOLE ? p.plane * v.plane + index : name;
+}
+
+/* ---- the kernel ---- */
+
+template <typename T, bool WHOLE>
+__global__ void
+__launch_bounds__(DENSE_BLOCK, 1)
+    max_pool3d_backward_dense_windows_kernel(overlap_view<T> v, dense_masks masks)
 {
     using V = value_type<T>;
     GPO_DYN_SHARED(unsigned char, memory);
@@ -79,11 +154,11 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
     const int64_t *const indices = v.indices + b.window;
     const T *const dy = v.dy + b.window;
     for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
-        coming_window<T> coming[IN_FLIGHT];
+        dense_window<T> coming[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
-            coming[k] =
-                bring_window(v, b, indices, dy, windows, base + k * threads + tid);
+            coming[k] = bring_dense<T, WHOLE>(v, b, indices, dy, windows,
+                                              base + k * threads + tid);
         }
         if (base == 0) { /* while those are on their way */
             const int words = (1 + float_parts<V>::LIMBS) * room.pitch / 4;
@@ -95,13 +170,13 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
             const int q = base + k * threads + tid;
-            const int name = name_of<T, GAPS>(v, b, coming[k]);
             if (q < windows) {
+                const int name = dense_name<T, WHOLE>(v, b, masks, coming[k].found, q);
                 room.names[q] = static_cast<uint16_t>(name);
                 room.gradient[q] = coming[k].gradient;
-            }
-            if (name != NO_ELEMENT) {
-                raise_exponent<V>(room.top + name, value_of(coming[k].gradient));
+                if (name != NO_ELEMENT) {
+                    raise_exponent<V>(room.top + name, value_of(coming[k].gradient));
+                }
             }
         }
     }
@@ -120,15 +195,16 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
 
 /* ---- launch ---- */
 
-template <typename T, bool GAPS>
+template <typename T, bool WHOLE>
 static gpo_status
-run_dense(gpo_call *call, const overlap_view<T> &v, const overlap_plan &s)
+run_dense(gpo_call *call, const overlap_view<T> &v, const overlap_plan &s,
+          const dense_masks &masks)
 {
     const size_t bytes = static_cast<size_t>(s.bytes);
     const dim3 block(static_cast<unsigned>(s.threads));
-    gpo_allow_shared(max_pool3d_backward_dense_windows_kernel<T, GAPS>, bytes);
+    gpo_allow_shared(max_pool3d_backward_dense_windows_kernel<T, WHOLE>, bytes);
     return GPO_LAUNCH(call, grid_of(s.blocks), block, bytes,
-                      (max_pool3d_backward_dense_windows_kernel<T, GAPS>), v);
+                      (max_pool3d_backward_dense_windows_kernel<T, WHOLE>), v, masks);
 }
 
 template <typename T>
@@ -140,8 +216,17 @@ max_pool3d_backward_dense_windows(gpo_call *call)
         return GPO_OK; /* dx is empty: its row of the table takes no other */
     }
     const overlap_view<T> v = overlap_view_of<T>(call, s);
-    return pool_gradient_plan_of(call)->has_gaps ? run_dense<T, true>(call, v, s)
-                                                 : run_dense<T, false>(call, v, s);
+    dense_masks masks = {};
+    bool is_whole = true;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis &a = pool_gradient_plan_of(call)->axis[d];
+        for (int64_t k = 0; k < a.kernel; k++) {
+            masks.offsets[d] |= 1u << (k * a.dilation);
+        }
+        is_whole = is_whole && s.tiles[d] == 1;
+    }
+    return is_whole ? run_dense<T, true>(call, v, s, masks)
+                    : run_dense<T, false>(call, v, s, masks);
 }
 
 #define INSTANTIATE(T) \
