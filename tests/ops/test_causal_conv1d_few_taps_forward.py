@@ -90,11 +90,12 @@ def test_the_choice() -> None:
     for taps in range(2, 9):
         assert chosen(x, taps) == "few_taps"
         assert chosen(x.astype(np.float16), taps, return_state=True) == "few_taps"
-        assert chosen(longer, taps) == "short_filters"
-        halves = "few_taps" if taps > 4 else "short_filters"
+        others = "contiguous_rows" if taps <= 4 else "short_filters"
+        assert chosen(longer, taps) == others
+        halves = "few_taps" if taps > 4 else others
         assert chosen(longer.astype(np.float16), taps) == halves
+    assert chosen(x[..., :127].copy(), 4) == "contiguous_rows"
     for other, taps in (
-        (x[..., :127].copy(), 4),
         (x[..., 1:125], 4),
         (x.astype(np.float64), 4),
         (x, 1),

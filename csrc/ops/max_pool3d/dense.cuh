@@ -36,6 +36,16 @@ dense_pitch(int64_t elements)
     return (elements + 3) / 4 * 4;
 }
 
+/* ---- the estimate ---- */
+
+/* dense_windows: threads of a block at most, 64 registers each, and elements of a thread
+   where windows are few; a window of whole planes, of a box, an element; us of one
+   instruction of a thread after another; measured times over its estimate. */
+constexpr int DENSE_BLOCK = 1024, DENSE_ELEMENTS = 8;
+constexpr double DENSE_SERIAL_US = 0.002;
+constexpr double DENSE_WINDOW_WORK = 110, DENSE_CUT_WORK = 150, DENSE_ELEMENT_WORK = 36;
+constexpr double DENSE_MEASURED = 1.2;
+
 /* No call takes less than that. */
 constexpr double DENSE_LEAST_US = GRADIENT_LAUNCH_US + 2 * WAIT_US;
 

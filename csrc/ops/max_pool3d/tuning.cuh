@@ -81,13 +81,6 @@ constexpr double THREAD_WORK = 250, ZERO_WORK = 3;
 /* overlapping_windows: fitted to 19 times, NOTES.md. */
 constexpr double WINDOW_WORK = 70;
 constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 10, ASKED_WORK = 2;
-/* dense_windows: threads of a block at most, 64 registers each, and elements of a thread
-   where windows are few; a window of whole planes, of a box, an element; us of one
-   instruction of a thread after another; measured times over its estimate. */
-constexpr int DENSE_BLOCK = 1024, DENSE_ELEMENTS = 8;
-constexpr double DENSE_SERIAL_US = 0.002;
-constexpr double DENSE_WINDOW_WORK = 110, DENSE_CUT_WORK = 150, DENSE_ELEMENT_WORK = 36;
-constexpr double DENSE_MEASURED = 1.2;
 constexpr double STORED_WORK = 90; /* a window that does not overlap others */
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
 /* paired_windows: a run of elements, each window of one or two, measured times over that. */

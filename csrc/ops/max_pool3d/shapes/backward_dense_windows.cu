@@ -39,12 +39,42 @@ dense_room_of(const overlap_view<T> &v, unsigned char *memory)
             reinterpret_cast<int *>(top + pitch), pitch};
 }
 
+/* Stores n sums from the one in place `first` on: by fours where memory allows. */
+template <typename T>
+__device__ __forceinline__ void
+store_sums(T *to, int n, const dense_room<T> &room, int first)
+{
+    using V = value_type<T>;
+    const int tid = threadIdx.x, threads = blockDim.x;
+    const auto sum_at = [&](int at, unsigned top) {
+        return sum_of_limbs<V>(room.limbs + at, room.pitch, top);
+    };
+    int done = 0;
+    if constexpr (sizeof(T) <= 4) {
+        const bool in_fours =
+            first % 4 == 0 && reinterpret_cast<uintptr_t>(to) % (4 * sizeof(T)) == 0;
+        done = in_fours ? n / 4 * 4 : 0;
+        for (int e = 4 * tid; e < done; e += 4 * threads) {
+            const uint4 top = *reinterpret_cast<const uint4 *>(room.top + first + e);
+            element_run<T, 4> run;
+            run.v[0] = stored_as<T>(sum_at(first + e, top.x));
+            run.v[1] = stored_as<T>(sum_at(first + e + 1, top.y));
+            run.v[2] = stored_as<T>(sum_at(first + e + 2, top.z));
+            run.v[3] = stored_as<T>(sum_at(first + e + 3, top.w));
+            *reinterpret_cast<element_run<T, 4> *>(to + e) = run;
+        }
+    }
+#pragma unroll 4
+    for (int e = done + tid; e < n; e += threads) {
+        to[e] = stored_as<T>(sum_at(first + e, room.top[first + e]));
+    }
+}
+
 /* Stores the sums of a box, which is contiguous unless slices are cut into rows. */
 template <typename T>
 __device__ __forceinline__ void
-store_sums(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
+store_box(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
 {
-    using V = value_type<T>;
     const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
     const bool is_cut = b.n[POOL_H] < h.in;
     const int rows = b.n[POOL_H] * b.n[POOL_W];
@@ -54,12 +84,7 @@ store_sums(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
     const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
     T *to = v.dx + b.plane * v.plane + begin;
     for (int k = 0; k < pieces; k++) {
-#pragma unroll 4
-        for (int e = threadIdx.x; e < piece; e += blockDim.x) {
-            const int at = k * apart + e;
-            to[e] = stored_as<T>(
-                sum_of_limbs<V>(room.limbs + at, room.pitch, room.top[at]));
-        }
+        store_sums(to, piece, room, k * apart);
         to += h.in * w.in;
     }
 }
@@ -190,7 +215,7 @@ __launch_bounds__(DENSE_BLOCK, 1)
         }
     }
     __syncthreads();
-    store_sums(v, b, room);
+    store_box(v, b, room);
 }
 
 /* ---- launch ---- */
