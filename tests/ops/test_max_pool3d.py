@@ -989,8 +989,8 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(9, 2, 2, 8, kernel_size=2, dilation=2, stride=2) == "marching_windows"
     assert chosen(9, 2, 2, kernel_size=2, stride=2) == "marching_windows"
     assert chosen(8, 2, 1, 8, kernel_size=2, stride=1) == "paired_windows"
-    assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
-    assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "overlapping_windows"
+    assert chosen(32, 13, 2, kernel_size=13, stride=2) == "dense_windows"
+    assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "dense_windows"
     assert chosen(32, 3, 1, 64, kernel_size=3, stride=1) == "v4"
     dy = np.broadcast_to(np.float32(0), (16, 16, 13, 83, 93))
     shape = (16, 16, 20, 90, 100)

@@ -169,7 +169,7 @@ time_of_few_taps(const conv_plan &p, int64_t bytes, int64_t processors)
     const double traffic = 0.93 * static_cast<double>(bytes), products = 0.26 * lags;
     const double walked = static_cast<double>(p.batches * packs) * channels_of_block /
                           (WARPS * WARP * WALK);
-    const double walk = 2.8 * (walked < 1 ? walked : 1);
+    const double walk = (p.lags <= 4 ? 4 : 2.8) * (walked < 1 ? walked : 1);
     const double most = all * fmax(traffic, bytes == 2 ? products : 0) / full;
     const bool has_parts = walked > 1 && waves < LEAST_FULL;
     return 6 + 0.3 * (lags > 4 ? lags - 4 : 0) + fmax(most, walk) + (has_parts ? 4 : 0);

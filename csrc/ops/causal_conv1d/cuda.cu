@@ -116,16 +116,18 @@ has_contiguous_rows(const gpo_call *call)
  * which has nothing to skip within a long row: where rows are short, a warp has few items,
  * or 16-bit floats have so many taps that instructions count.  Of 64 steps of bfloat16 and
  * 4 taps 42 us on an H100, 57 in short_filters; of 768 steps 34.6 and 33.1, with 8 taps
- * 38.9 and 40.7.
+ * 38.9 and 40.7.  contiguous_rows takes less than both for rows of several items: B1 C50
+ * T30000 K4 float32 8.6 us on an H200, few_taps 9.1, B64 C768 T128 bfloat16 17.2 and 12.5.
  */
 static bool
-walks_pay(const gpo_call *call, const conv_plan &p)
+walks_pay(const gpo_call *call, const conv_plan &p, bool is_contiguous)
 {
     constexpr int64_t FEW_ITEMS = 128, LAGS_FOR_MEMORY = 4; /* items for an SM */
     const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
     const int64_t items = ceil_div(p.steps * bytes, WARP * 16);
     return items == 1 || (bytes == 2 && p.lags > LAGS_FOR_MEMORY) ||
-           p.batches * p.channels * items <= gpo_processors(call) * FEW_ITEMS;
+           (!is_contiguous &&
+            p.batches * p.channels * items <= gpo_processors(call) * FEW_ITEMS);
 }
 
 /* Whether few_taps, or few_taps_channels_last, takes the arrays of a call, backward. */
@@ -519,7 +521,8 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
             time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
-        return p.steps <= 4096 && !is_slow ? row_of_tensor_cores(call, p) : direct;
+        const int64_t most = p.batches > 8 ? 8192 : 4096; /* v6 takes 16 at once */
+        return p.steps <= most && !is_slow ? row_of_tensor_cores(call, p) : direct;
     }
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
@@ -529,8 +532,13 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         return V6;
     }
     /* both gradients are one launch; times of both layouts in NOTES.md */
-    const bool has_rows =
-        p.channels >= processors || p.batches * p.channels >= 4 * processors;
+    int64_t whole = 512; /* steps of a transform */
+    while (whole < p.steps) {
+        whole *= 2;
+    }
+    const bool is_full =
+        4 * p.steps >= 3 * whole && p.batches * p.channels >= 4 * processors;
+    const bool has_rows = p.channels >= processors || is_full;
     return takes_spectra(call, p) && p.steps <= 4096 && has_rows ? V7 : direct;
 }
 
@@ -626,11 +634,12 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             GPO_SAY(why, "few outputs and lags: v0 has little code");
             return V0;
         }
-        if (has_whole_rows(call) && walks_pay(call, p)) {
+        const bool is_contiguous = !last && has_contiguous_rows(call);
+        if (has_whole_rows(call) && walks_pay(call, p, is_contiguous)) {
             GPO_SAY(why, "2 to 8 lags and rows of whole packs: few_taps has no edges");
             return FORWARD_FEW_TAPS;
         }
-        if (!last && has_contiguous_rows(call)) {
+        if (is_contiguous) {
             GPO_SAY(why,
                     "2 to 4 lags and rows without gaps: contiguous_rows has packs");
             return CONTIGUOUS_ROWS;

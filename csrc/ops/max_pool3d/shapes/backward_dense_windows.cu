@@ -39,13 +39,15 @@ dense_room_of(const overlap_view<T> &v, unsigned char *memory)
             reinterpret_cast<int *>(top + pitch), pitch};
 }
 
-/* Stores n sums from the one in place `first` on: by fours where memory allows. */
+/*
+ * Thread `tid` of `threads` stores its share of n sums from the one in place `first` on:
+ * by fours where memory allows.
+ */
 template <typename T>
 __device__ __forceinline__ void
-store_sums(T *to, int n, const dense_room<T> &room, int first)
+store_sums(T *to, int n, const dense_room<T> &room, int first, int tid, int threads)
 {
     using V = value_type<T>;
-    const int tid = threadIdx.x, threads = blockDim.x;
     const auto sum_at = [&](int at, unsigned top) {
         return sum_of_limbs<V>(room.limbs + at, room.pitch, top);
     };
@@ -70,7 +72,10 @@ store_sums(T *to, int n, const dense_room<T> &room, int first)
     }
 }
 
-/* Stores the sums of a box, which is contiguous unless slices are cut into rows. */
+/*
+ * Stores the sums of a box, which is contiguous unless slices are cut into rows: then a
+ * warp stores those of a slice.
+ */
 template <typename T>
 __device__ __forceinline__ void
 store_box(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
@@ -82,10 +87,10 @@ store_box(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
     const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
     const int apart = static_cast<int>(v.side[POOL_H].by * v.side[POOL_W].by);
     const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
-    T *to = v.dx + b.plane * v.plane + begin;
-    for (int k = 0; k < pieces; k++) {
-        store_sums(to, piece, room, k * apart);
-        to += h.in * w.in;
+    T *const to = v.dx + b.plane * v.plane + begin;
+    const int tid = threadIdx.x, threads = blockDim.x, crew = is_cut ? WARP : threads;
+    for (int k = tid / crew; k < pieces; k += threads / crew) {
+        store_sums(to + k * (h.in * w.in), piece, room, k * apart, tid % crew, crew);
     }
 }
 
@@ -192,16 +197,21 @@ __launch_bounds__(DENSE_BLOCK, 1)
             }
             __syncthreads();
         }
+        int names[IN_FLIGHT]; /* without a branch, so that none waits for another */
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            names[k] = dense_name<T, WHOLE>(v, b, masks, coming[k].found,
+                                            base + k * threads + tid);
+        }
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
             const int q = base + k * threads + tid;
             if (q < windows) {
-                const int name = dense_name<T, WHOLE>(v, b, masks, coming[k].found, q);
-                room.names[q] = static_cast<uint16_t>(name);
+                room.names[q] = static_cast<uint16_t>(names[k]);
                 room.gradient[q] = coming[k].gradient;
-                if (name != NO_ELEMENT) {
-                    raise_exponent<V>(room.top + name, value_of(coming[k].gradient));
-                }
+            }
+            if (names[k] != NO_ELEMENT) {
+                raise_exponent<V>(room.top + names[k], value_of(coming[k].gradient));
             }
         }
     }
