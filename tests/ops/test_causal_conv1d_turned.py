@@ -15,7 +15,7 @@ from gpuopt import causal_conv1d_backward
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("variant", ["v5", "v7", "middle_filters"])
 def test_turned_rows_have_the_bits_of_rows(variant: str, dtype: str, silu: str | None) -> None:
-    """2^17 elements of few channels and of many, whose tiles are larger, or the same by rows."""
+    """2^17 elements of few channels, or of many, whose tiles are larger; the same by rows."""
     rng = np.random.default_rng(2)
     batches, channels, steps = (3, 17, 2600) if silu else (2, 70, 950)
     dy, x = (
