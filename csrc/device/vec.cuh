@@ -37,6 +37,29 @@ load_pack(const T *p, uint64_t policy)
     return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p), policy));
 }
 
+/*
+ * to[k] = from[k] for ITEMS packs k < n from `first` on, `step` apart, all in flight at once:
+ * the part of a copy that a thread has.
+ */
+template <int ITEMS>
+__device__ __forceinline__ void
+copy_packs(const uint4 *from, uint4 *to, int64_t first, int step, int64_t n)
+{
+    uint4 v[ITEMS];
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        if (first + j * step < n) {
+            v[j] = load_streamed(from + first + j * step);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        if (first + j * step < n) {
+            to[first + j * step] = v[j];
+        }
+    }
+}
+
 /* 16 bytes out of 32, from byte `past` on, past in [0, 15]. */
 __device__ __forceinline__ uint4
 cut_out(uint4 low, uint4 high, unsigned past)

@@ -224,6 +224,16 @@ waits(const gpo_call *call, const index_add_plan &plan)
     return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
 }
 
+/* Whether few_destinations takes one launch. */
+static bool
+tables_finish_alone(const gpo_call *call, const index_add_plan &plan)
+{
+    index_add_table t = {};
+    size_t bytes = 0;
+    return plan_table(call, sizeof(double), &t, &bytes, true) &&
+           is_finished_alone(plan, t);
+}
+
 /*
  * Whether few_destinations takes one launch where own_places and own_rows add many rows
  * to each sum, one by one: 4,338 of one float16 into 100 10.2 us, own_places 11.3.
@@ -232,12 +242,9 @@ static bool
 table_pays(const gpo_call *call, const index_add_plan &plan)
 {
     constexpr int64_t ONE_BY_ONE_AT_MOST = 32;
-    index_add_table t = {};
-    size_t bytes = 0;
     return plan.count > ROWS_FOR_SORT &&
            plan.count > ONE_BY_ONE_AT_MOST * plan.length &&
-           plan_table(call, sizeof(double), &t, &bytes, true) &&
-           is_finished_alone(plan, t);
+           tables_finish_alone(call, plan);
 }
 
 /*
@@ -346,16 +353,6 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
-/* Whether few_destinations takes one launch. */
-static bool
-tables_finish_alone(const gpo_call *call, const index_add_plan &plan)
-{
-    index_add_table t = {};
-    size_t bytes = 0;
-    return plan_table(call, sizeof(double), &t, &bytes, true) &&
-           is_finished_alone(plan, t);
-}
-
 /* A variant, and its time in ps without LAUNCHES. */
 struct index_add_estimate {
     int variant;
@@ -381,37 +378,68 @@ time_of_tables(const gpo_call *call, const index_add_plan &plan)
            HOT_TABLE_ROW * hot / static_cast<double>(gpo_processors(call));
 }
 
-/* The least of v5 or the shape kernel in its place, joined_sums, and v4 or one_element. */
+/* Estimates of the variants that may take a call. */
+struct index_add_estimates {
+    static constexpr int MOST = 4;
+    index_add_estimate of[MOST];
+    int n;
+
+    void add(bool may, int variant, double time)
+    {
+        if (may) {
+            of[n++] = {variant, time};
+        }
+    }
+
+    /* The first of the least ones. */
+    index_add_estimate least() const
+    {
+        index_add_estimate found = of[0];
+        for (int k = 1; k < n; k++) {
+            found = of[k].time < found.time ? of[k] : found;
+        }
+        return found;
+    }
+};
+
+/*
+ * v5 or few_rows in its place, whose sums are in memory: known rows wait for those that share a
+ * destination with them.
+ */
+static index_add_estimate
+time_of_sums_in_memory(const gpo_call *call, const index_add_plan &plan, bool sparse)
+{
+    const bool pairs = sparse && index_add_joins_lanes(call);
+    double time = sparse ? time_of_few_rows(plan) : time_of_v5(call, plan);
+    if (index_add_most(call) > 0) {
+        const double line =
+            time_of_line(call, plan, sizeof(double), pairs) - SECTOR * sectors_of(plan);
+        const double ranges = static_cast<double>(index_add_ranges(call) - 1);
+        time += fmax(line, 0) + (sparse ? 0 : RANGE * ranges);
+    }
+    return {sparse ? FEW_ROWS : V5, time};
+}
+
+/*
+ * The least of v5 or the shape kernels in its place, joined_sums, and v4 or one_element.  Where
+ * nobody has looked at the index, some destination may be hot: then tables take v5's place.
+ */
 static index_add_estimate
 least_of_bounded(const gpo_call *call, const index_add_plan &plan)
 {
-    const bool sparse = few_rows_pays(call, plan);
-    const bool pairs = sparse && index_add_joins_lanes(call);
     const bool is_counted = index_add_most(call) > 0;
-    const double line = /* what rows that share a destination wait for each other */
-        is_counted ? time_of_line(call, plan, sizeof(double), pairs) -
-                         SECTOR * sectors_of(plan)
-                   : 0;
-    const double ranges =
-        is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
-    const double to_memory =
-        (line > 0 ? line : 0) +
-        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
-    const bool has_tables = !sparse && takes_few_destinations(call);
-    const double tables = has_tables ? time_of_tables(call, plan) - LAUNCHES : 0;
-    const bool takes_tables = has_tables && (!is_counted || tables < to_memory);
-    const double wide = takes_tables ? tables : to_memory;
-    const double joined = time_of_joined_sums(call, plan);
-    const double sorted = time_of_v4(call, plan);
+    const bool sparse = few_rows_pays(call, plan);
+    const bool tables = !sparse && takes_few_destinations(call);
     const bool joins = is_counted && takes_joined_sums(call) &&
                        (index_add_joins_lanes(call) || index_add_float32_does(call));
-    if (joins && joined < wide && joined < sorted) {
-        return {JOINED_SUMS, joined};
-    }
-    if (plan.length > INT64_C(1) << 32 || wide <= sorted) {
-        return {sparse ? FEW_ROWS : takes_tables ? FEW_DESTINATIONS : V5, wide};
-    }
-    return {sorted_for(plan), sorted};
+    const index_add_estimate in_memory = time_of_sums_in_memory(call, plan, sparse);
+    index_add_estimates all = {};
+    all.add(is_counted || !tables, in_memory.variant, in_memory.time);
+    all.add(tables, FEW_DESTINATIONS,
+            tables ? time_of_tables(call, plan) - LAUNCHES : 0);
+    all.add(plan.length <= INT64_C(1) << 32, sorted_for(plan), time_of_v4(call, plan));
+    all.add(joins, JOINED_SUMS, time_of_joined_sums(call, plan));
+    return all.least();
 }
 
 /* Whether gathered_rows take less than `time`, for an index that is known to be skewed. */
@@ -425,7 +453,24 @@ gathered_rows_pay(const gpo_call *call, const index_add_plan &plan, double time)
            time_of_gathered(call, plan) < time;
 }
 
-constexpr int64_t TABLE_LANES = 8;
+/*
+ * Whether few_destinations, or v5, is taken without a comparison: where it takes one launch, or
+ * where rows for each of few destinations are many and nobody has looked how many.
+ */
+static bool
+tables_pay_at_once(const gpo_call *call, const index_add_plan &plan, bool is_hot)
+{
+    constexpr int64_t LANES =
+        8; /* a lane for a column: tables wait where few rows are hot */
+    const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
+    if (plan.inner >= LANES &&
+        time_of_v4(call, plan) * SURE < STARTS_TABLES + OF_TABLES * elements) {
+        return false;
+    }
+    const bool fits = plan.inner * plan.length * 8 <= gpo_shared_room(call);
+    return tables_finish_alone(call, plan) ||
+           (is_hot && fits && index_add_most(call) == 0);
+}
 
 /*
  * For floats below float64 where more than a few rows may share a destination, and
@@ -448,16 +493,10 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
         GPO_SAY(why,
                 "%d rows and more for each destination: v2 sums at most %d at once "
                 "in shared memory",
-                static_cast<int>(MANY_ROWS), INDEX_ADD_FEW_ROWS);
+                INDEX_ADD_MANY_ROWS, INDEX_ADD_FEW_ROWS);
         return &variants[V2];
     }
-    const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
-    const bool sorts = /* a lane for a column: tables wait where few rows are hot */
-        plan.inner >= TABLE_LANES &&
-        time_of_v4(call, plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
-    const bool fits = plan.inner * plan.length * 8 <= gpo_shared_room(call);
-    const bool fills = is_hot && fits && index_add_most(call) == 0;
-    if (!sorts && (tables_finish_alone(call, plan) || fills)) {
+    if (tables_pay_at_once(call, plan, is_hot)) {
         const bool tables = takes_few_destinations(call);
         const gpo_variant *const wide = &variants[tables ? FEW_DESTINATIONS : V5];
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
@@ -519,7 +558,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const index_add_plan &plan = *index_add_plan_of(call);
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes, row = plan.inner * bytes;
     const bool is_hot = /* many rows for each of few destinations */
-        plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
+        index_add_has_many_rows(&plan) && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = &variants[sorted_for(plan)];
     if (index_add_is_few(call) && one_launch_pays(call, plan, dtype)) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
@@ -576,8 +615,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[SHORT_ROWS];
     }
     const index_add_times times = times_of_atomics(call, plan);
-    const bool has_tables =
-        plan.count >= MANY_ROWS * plan.length && fits_table(call, bytes);
+    const bool has_tables = index_add_has_many_rows(&plan) && fits_table(call, bytes);
     if (has_tables && index_add_most(call) > 0 && times.v2 * SURE < times.v0 &&
         times.v2 < times.short_rows) {
         GPO_SAY(why, "destinations of many rows: v2 sums first in shared memory");

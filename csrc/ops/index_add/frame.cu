@@ -18,19 +18,7 @@ __launch_bounds__(BLOCK) index_add_copy(const uint4 *x, uint4 *out, int64_t pack
     let_next_start();
     const int64_t first =
         static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS) + threadIdx.x;
-    uint4 v[ITEMS];
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (first + k * BLOCK < packs) {
-            v[k] = load_streamed(x + first + k * BLOCK);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (first + k * BLOCK < packs) {
-            out[first + k * BLOCK] = v[k];
-        }
-    }
+    copy_packs<ITEMS>(x, out, first, BLOCK, packs);
     if (blockIdx.x == 0) {
         const unsigned char *from = reinterpret_cast<const unsigned char *>(x + packs);
         unsigned char *to = reinterpret_cast<unsigned char *>(out + packs);

@@ -18,6 +18,10 @@ extern "C" {
  */
 enum { INDEX_ADD_FEW_ROWS = 1024 };
 
+/* Rows for each destination, on average, from which destinations are hot: sums in shared
+   memory keep their additions apart. */
+enum { INDEX_ADD_MANY_ROWS = 16 };
+
 /*
  * out[(o * length + k) * inner + c] += alpha * source[o * by_outer + s * by_row +
  * c * by_inner] for every o < outer, s < count, c < inner, where `mode` turns
@@ -42,6 +46,13 @@ static inline const index_add_plan *
 index_add_plan_of(const gpo_call *call)
 {
     return (const index_add_plan *)call->plan;
+}
+
+/* Whether destinations have many rows. */
+static inline bool
+index_add_has_many_rows(const index_add_plan *plan)
+{
+    return plan->count >= INDEX_ADD_MANY_ROWS * plan->length;
 }
 
 /* The IndexError of mode='raise': the first bad index is at `position`. */

@@ -8,6 +8,7 @@
  * Cost:  reads the index once; an atomic on 256 KiB of counters (4 MiB for millions of
  *        rows) for each destination of 32 rows, and one on the bits.
  */
+#include "../../device/slot.cuh"
 #include "../../device/verdict.cuh"
 #include "../../device/words.cuh"
 #include "frame.cuh"
@@ -75,10 +76,8 @@ __launch_bounds__(BLOCK)
             __match_any_sync(ALL_LANES, static_cast<unsigned long long>(k));
         const bool leads = (same & ((1u << lane) - 1)) == 0;
         const unsigned rows = static_cast<unsigned>(__popc(same));
-        if (k >= 0 &&
-            leads) { /* Fibonacci hashing: neighbours go to different groups */
-            const uint64_t mixed = static_cast<uint64_t>(k) * 0x9e3779b97f4a7c15u;
-            atomicAdd(&to.slots[mixed >> (64 - to.bits)], rows);
+        if (k >= 0 && leads) {
+            atomicAdd(&to.slots[slot_of_key(static_cast<uint64_t>(k), to.bits)], rows);
             mine += rows - 1;
             const unsigned bit = 1u << (k & 31);
             if (to.second != nullptr &&
@@ -149,7 +148,7 @@ look_pays(const gpo_call *call)
     const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
     const bool half = plan.dtype == GPO_F16 || plan.dtype == GPO_BF16;
     const bool is_float = half || plan.dtype == GPO_F32 || plan.dtype == GPO_F64;
-    const bool is_hot = plan.count >= MANY_ROWS * plan.length;
+    const bool is_hot = index_add_has_many_rows(&plan);
     return !plan.is_deterministic && plan.count > 0 && plan.count <= MOST_LOOKED_AT &&
            (half || (is_float && index_add_fits_own_places(plan)) ||
             (plan.count > INDEX_ADD_FEW_ROWS &&

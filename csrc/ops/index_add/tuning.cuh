@@ -79,7 +79,6 @@ constexpr int64_t GATHERED_FLOATS =
 constexpr int64_t GATHERED_FROM = 5;
 
 /* The choice. */
-constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
 constexpr int64_t WARPS_AT_LEAST = 32;         /* of v3 for each SM */
 /* Of 8-byte elements: rows from which skew is looked for; rows for each destination, on

@@ -65,29 +65,6 @@ add_to_table(Sum *at, Sum v)
     }
 }
 
-/*
- * The lowest lane of `peers`, the lanes of one key, gets their sum; all lanes call it.  The
- * order of additions follows from the lanes alone.
- */
-template <typename Sum>
-__device__ __forceinline__ void
-add_up(unsigned peers, Sum *sum)
-{
-    const unsigned lane = threadIdx.x % WARP, mine = 1u << lane;
-    /* In each round, the lanes that are left to a key are added in pairs. */
-    unsigned before = static_cast<unsigned>(__popc(peers & (mine - 1)));
-    unsigned after = peers & ~(2 * mine - 1);
-    while (__any_sync(ALL_LANES, after != 0)) {
-        const int from = after != 0 ? __ffs(static_cast<int>(after)) - 1 : 0;
-        const Sum other = shuffle_from(*sum, from);
-        if (after != 0) {
-            *sum = *sum + other;
-        }
-        after &= __ballot_sync(ALL_LANES, before % 2 == 0);
-        before /= 2;
-    }
-}
-
 /* Where a warp has fewer keys, adding up the lanes of each takes less than atomics. */
 constexpr int WORTH_ADDING = 25;
 

@@ -9,7 +9,6 @@
  */
 #include "../../../device/words.cuh"
 #include "../separate_sums.cuh"
-#include "../lanes.cuh"
 
 static constexpr int SLOTS_OF_ROW = 2;
 static constexpr int BUCKET = 4;          /* slots */
@@ -51,21 +50,9 @@ copy_part(const index_add_view<T> &a, const index_add_hash &table, int64_t block
         return;
     }
     const int64_t first = block * (BLOCK * PACKS_IN_FLIGHT) + threadIdx.x;
-    const uint4 *const x = reinterpret_cast<const uint4 *>(a.base);
-    uint4 *const out = reinterpret_cast<uint4 *>(a.out);
-    uint4 v[PACKS_IN_FLIGHT];
-#pragma unroll
-    for (int j = 0; j < PACKS_IN_FLIGHT; j++) {
-        if (first + j * BLOCK < table.x_packs) {
-            v[j] = load_streamed(x + first + j * BLOCK);
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < PACKS_IN_FLIGHT; j++) {
-        if (first + j * BLOCK < table.x_packs) {
-            out[first + j * BLOCK] = v[j];
-        }
-    }
+    copy_packs<PACKS_IN_FLIGHT>(reinterpret_cast<const uint4 *>(a.base),
+                                reinterpret_cast<uint4 *>(a.out), first, BLOCK,
+                                table.x_packs);
     const int64_t size = a.outer * a.length * a.inner;
     const int64_t step = static_cast<int64_t>(gridDim.x - table.adders) * BLOCK;
     for (int64_t i = table.x_packs * static_cast<int64_t>(16 / sizeof(T)) +
@@ -155,8 +142,7 @@ __launch_bounds__(BLOCK)
     }
     const int64_t at = slot >= 0 ? slot * table.columns.by + o * inner + c : -1;
     double sum = wide_scaled(v, a.wide_alpha);
-    const bool sends =
-        !joins || index_add_joined(static_cast<unsigned long long>(at), &sum);
+    const bool sends = !joins || add_up_key(static_cast<unsigned long long>(at), &sum);
     if (sends && at >= 0) {
         atomic_add(table.sums + at, sum);
     }

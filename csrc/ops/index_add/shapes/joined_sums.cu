@@ -10,7 +10,6 @@
  * Cost:  4 or 8 bytes for each element of x, written twice and read; the source once.
  */
 #include "../separate_sums.cuh"
-#include "../lanes.cuh"
 
 static constexpr int JOINED_IN_FLIGHT = 4; /* packs of a thread */
 static constexpr unsigned NOWHERE = ~0u;
@@ -90,7 +89,7 @@ __launch_bounds__(BLOCK)
             if constexpr (JOINS) { /* a range has less than 2^32 sums */
                 const unsigned key = at[j] < 0 ? NOWHERE : static_cast<unsigned>(at[j]);
                 Sum sum = index_add_term<Sum>(v[j].v[0], a);
-                if (index_add_joined(key, &sum) && at[j] >= 0) {
+                if (add_up_key(key, &sum) && at[j] >= 0) {
                     atomic_add(sums + at[j], sum);
                 }
             }

@@ -10,7 +10,6 @@
  */
 #include "../owning.cuh"
 #include "../separate_sums.cuh"
-#include "../lanes.cuh"
 
 /* ALONE: rows of one element, each loaded together with its entry. */
 template <typename T, typename Sum, bool ALONE>
@@ -73,7 +72,7 @@ __launch_bounds__(OWNING_BLOCK, 1)
                 bool sends = is_mine;
                 if (own.joins) { /* the same in all threads */
                     const unsigned key = is_mine ? static_cast<unsigned>(k) : ~0u;
-                    sends = index_add_joined(key, &term) && is_mine;
+                    sends = add_up_key(key, &term) && is_mine;
                 }
                 if (sends) {
                     atomic_add(&sums[k], term);

@@ -6,7 +6,6 @@
  *        shuffle for each bit of the number of lanes that share a destination.
  */
 #include "../frame.cuh"
-#include "../lanes.cuh"
 
 template <typename T>
 __global__ void
@@ -34,7 +33,7 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
                     ? NONE_BAD
                     : static_cast<unsigned long long>((o * a.length + k) * a.inner + c);
         }
-        const bool leads = index_add_joined(to, &sum);
+        const bool leads = add_up_key(to, &sum);
         if (leads && to != NONE_BAD) {
             values<T, 1> one;
             one.v[0] = stored_as<T>(sum);

@@ -6,36 +6,14 @@
  * A thread takes two elements that share a word of out: compare-and-swap of 16 bits is a loop on
  * that word, and rows of odd length would make neighbours wait for each other.
  * Another index than a sorted one has more such rows, and the sums are right all the same.
+ * Rows of one element: sorted_elements.cuh.
  * Cost:  reads the source and, for each pack of a row, two entries of the index; one
  *        atomic for each pack of a destination.
  */
-#include "../../../device/words.cuh"
 #include "../frame.cuh"
+#include "sorted_elements.cuh"
 
 static constexpr int SORTED_AT_ONCE = 4; /* rows of a destination in flight */
-
-/* base[at..at + V) += sum, rounded once. */
-template <typename T, int V>
-static __device__ __forceinline__ void
-add_rounded_once(T *base, int64_t at, const acc_of<T> (&sum)[V])
-{
-    using Word = std::conditional_t<V == 2, unsigned, unsigned short>;
-    static_assert(V <= 2, "a word of compare-and-swap");
-    Word *const word = reinterpret_cast<Word *>(base + at);
-    Word seen = load_word(word), before;
-    do {
-        before = seen;
-        values<T, V> v;
-        memcpy(&v, &before, sizeof v);
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            v.v[e] = sum_stored(v.v[e], sum[e]);
-        }
-        Word after;
-        memcpy(&after, &v, sizeof after);
-        seen = atomicCAS(word, before, after);
-    } while (seen != before);
-}
 
 /* base[at..at + 2) += sum, a pair of out; of one row that has no factor, as it is. */
 template <typename T>
@@ -50,7 +28,7 @@ add_pair(T *base, int64_t at, const values<T, 2> &first, const acc_of<T> (&sum)[
         atomic_add(reinterpret_cast<decltype(pair) *>(base + at), pair);
         return;
     }
-    add_rounded_once<T, 2>(base, at, sum);
+    add_rounded_once<T, 2>(base, at, sum, load_halves<T, 2>(base + at));
 }
 
 /* base[at] += sum, in an array of n elements. */
@@ -64,7 +42,7 @@ add_one(T *base, int64_t at, int64_t n, bool is_there, T first, acc_of<T> sum,
     }
     else if (is_there) {
         const acc_of<T> one[1] = {sum};
-        add_rounded_once<T, 1>(base, at, one);
+        add_rounded_once<T, 1>(base, at, one, load_halves<T, 1>(base + at));
     }
 }
 
@@ -150,120 +128,6 @@ __launch_bounds__(BLOCK)
         const int64_t size = a.length * a.inner;
         add_one(a.out, at, size, has_first, first.v[0], sum[0], is_alone);
         add_one(a.out, at + 1, size, has_second, first.v[1], sum[1], is_alone);
-    }
-}
-
-/*
- * ---- rows of one element ----
- *
- * A kernel of its own, in a quarter of the code, which comes from memory as data does: 34,130
- * into 90,000 bfloat16 in place took 8.4 us on an H100, torch 7.0.
- */
-
-/* What a thread sends to the word that holds elements [at, at + 2) of out. */
-template <typename T>
-struct half_sums {
-    int64_t at;
-    acc_of<T> sum[2];  /* -0, which changes nothing, for an element that takes none */
-    bool is_alone;     /* each is a row's element */
-    values<T, 2> seen; /* what out holds, or held a while ago */
-};
-
-/* Adds both, each rounded once, in an array of n elements. */
-template <typename T>
-static __device__ __forceinline__ void
-add_halves(T *base, int64_t n, const half_sums<T> &v)
-{
-    using Pair = typename half_pair<T>::type;
-    if (v.at < 0 || v.at + 1 >= n) { /* the word is not all of the array's */
-        const int j = v.at < 0;
-        const acc_of<T> one[1] = {v.sum[j]};
-        add_rounded_once<T, 1>(base, v.at + j, one);
-        return;
-    }
-    if (v.is_alone) {
-        Pair pair;
-        pair.x = stored_as<T>(v.sum[0]);
-        pair.y = stored_as<T>(v.sum[1]);
-        atomic_add(reinterpret_cast<Pair *>(base + v.at), pair);
-        return;
-    }
-    unsigned *const word = reinterpret_cast<unsigned *>(base + v.at);
-    unsigned seen, before;
-    memcpy(&seen, &v.seen, sizeof seen);
-    do {
-        before = seen;
-        values<T, 2> both;
-        memcpy(&both, &before, sizeof both);
-        both.v[0] = sum_stored(both.v[0], v.sum[0]);
-        both.v[1] = sum_stored(both.v[1], v.sum[1]);
-        unsigned after;
-        memcpy(&after, &both, sizeof after);
-        seen = atomicCAS(word, before, after);
-    } while (seen != before);
-}
-
-/* The 16 bits at p, which other threads may change. */
-template <typename T>
-static __device__ __forceinline__ T
-load_half(const T *p)
-{
-    const unsigned short bits = load_word(reinterpret_cast<const unsigned short *>(p));
-    T v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-/*
- * Where the next run of a warp has the other element of a word, the first sends both:
- * compare-and-swaps of one word would wait for each other.
- */
-template <typename T>
-__global__ void
-__launch_bounds__(BLOCK) index_add_sorted_elements_kernel(index_add_view<T> a, int n)
-{
-    using Acc = acc_of<T>;
-    const int i = static_cast<int>(blockIdx.x * BLOCK + threadIdx.x);
-    const unsigned lane = threadIdx.x % WARP;
-    int64_t entry = i < n ? entry_of(a.index, i) : -1;
-    const bool leads = i < n && (i == 0 || entry_of(a.index, i - 1) != entry);
-    const bool is_odd = (reinterpret_cast<uintptr_t>(a.out + entry) & 2u) != 0;
-    half_sums<T> mine = {entry - is_odd, {Acc{-0.0f}, Acc{-0.0f}}, a.alpha == 1, {}};
-    Acc sum = {};
-    if (leads) {
-        sum = scaled(a.source[i * a.by_row], a.alpha);
-        if (mine.at >= 0 && mine.at + 1 < a.length) { /* out is x, or will be */
-            mine.seen.v[0] = load_half(a.base + mine.at);
-            mine.seen.v[1] = load_half(a.base + mine.at + 1);
-        }
-#pragma unroll 1
-        for (int r = i + 1; r < n && entry_of(a.index, r) == entry; r++) {
-            sum += scaled(a.source[r * a.by_row], a.alpha);
-            mine.is_alone = false;
-        }
-    }
-    wait_for_before();
-    const int64_t k = leads ? place_of_entry(a.index, entry, i) : -1;
-    if (k != entry) { /* it counts from the end, or is clipped */
-        mine.at = k - ((reinterpret_cast<uintptr_t>(a.out + k) & 2u) != 0);
-    }
-    const bool sends = k >= 0, is_second = k != mine.at;
-    mine.sum[is_second ? 1 : 0] = sum;
-    const unsigned senders = __ballot_sync(ALL_LANES, sends);
-    const unsigned after = senders >> lane >> 1, before = senders & ((1u << lane) - 1);
-    const int next = after != 0
-                         ? static_cast<int>(lane) + __ffs(static_cast<int>(after))
-                         : static_cast<int>(lane);
-    const int last = before != 0 ? WARP - 1 - __clz(static_cast<int>(before)) : 0;
-    const int64_t to_next = shuffle_from(k, next), to_last = shuffle_from(k, last);
-    const Acc sum_next = shuffle_from(sum, next);
-    const bool next_is_alone = __shfl_sync(ALL_LANES, mine.is_alone, next) != 0;
-    if (!is_second && after != 0 && to_next == k + 1) {
-        mine.sum[1] = sum_next;
-        mine.is_alone = mine.is_alone && next_is_alone;
-    }
-    if (sends && !(is_second && before != 0 && to_last == k - 1)) {
-        add_halves(a.out, a.length, mine);
     }
 }
 

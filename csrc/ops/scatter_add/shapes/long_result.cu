@@ -10,6 +10,7 @@
  * Cost:  at most v0's atomics; the index once per range, most of the values, a match per
  *        32 elements.
  */
+#include "../../../device/slot.cuh"
 #include "../copies.cuh"
 #include "../frame.cuh"
 #include "../neighbours.cuh"
@@ -20,12 +21,6 @@ struct block_table {
     static constexpr int LOG_SLOTS = 9, SLOTS = 1 << LOG_SLOTS;
     uint32_t key[SLOTS];
     Sum sum[SLOTS];
-
-    /* A place's slot by Fibonacci hashing. */
-    static __device__ __forceinline__ uint32_t slot_of(uint32_t place)
-    {
-        return place * 0x9e3779b1u >> (32 - LOG_SLOTS);
-    }
 };
 
 /* Whether places repeat between lanes side by side in a block, and whether they descend:
@@ -108,7 +103,7 @@ __launch_bounds__(BLOCK)
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         if (joined_anywhere(key[j], key[j] != places, &sum[j], WARP + 1)) {
-            const uint32_t slot = table->slot_of(key[j]);
+            const uint32_t slot = slot_of_key(key[j], table->LOG_SLOTS);
             const uint32_t owner = atomicCAS(&table->key[slot], places, key[j]);
             if (owner == places || owner == key[j]) {
                 atomic_add(&table->sum[slot], sum[j]);
