@@ -615,6 +615,8 @@ def test_shape_kernels(
         ((2, 40, 1030), 1, 60),
         ((9000, 7), 0, 3),
         ((2, 32), 0, 900),  # columns are shared, as blocks would be few
+        ((300,), 0, 4000),  # a copy of the sums for each warp
+        ((40_000,), 0, 3000),  # for some warps
     ],
 )
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
@@ -748,7 +750,9 @@ def test_sums_of_few_rows_are_of_float32(variant: str, dtype: str, count: int) -
         assert np.all(np.abs(y.astype(np.float64) - exact) <= bound)
 
 
-@pytest.mark.parametrize("shape", [(300_001,), (3, 61_000), (9000, 40), (17_001, 17), (7, 8)])
+@pytest.mark.parametrize(
+    "shape", [(300_001,), (3, 61_000), (9000, 40), (17_001, 17), (9000, 42), (7, 8)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
 @pytest.mark.parametrize("count", [1000, 2300])
 def test_joined_sums(

@@ -547,7 +547,7 @@ def test_long_result_joins_the_hot_places_of_a_block(dtype: str) -> None:
 
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int32", "uint32"])
 def test_ascending_sums_runs_and_leaves_other_indices(dtype: str) -> None:
     """Runs of 32 and 33, in order and not; an index that is negative or out of bounds."""
     rng = np.random.default_rng(9)
@@ -561,12 +561,13 @@ def test_ascending_sums_runs_and_leaves_other_indices(dtype: str) -> None:
         ends[0] = -size
         for index in (ordered, runs, runs[np.arange(len(runs)) % 33 > 0], turned, ends):
             for index_dtype in (np.int64, np.int32):
-                values = rng.integers(-9, 10, len(index)).astype(dtype_of(dtype))
+                values = rng.integers(-9, 10, len(index)) * (5**13 if "int" in dtype else 1)
+                values = values.astype(dtype_of(dtype))
                 want = ref.scatter_add(values, index, size)
                 memory = np.repeat(index.astype(index_dtype), 2)
                 got = scatter_add(values, memory[::2], size, **options)
                 np.testing.assert_array_equal(got, want)
-    out = np.full(size + 1, 5, values.dtype)[1:]
+    out = np.full(size + 1, 5, want.dtype)[1:]
     scatter_add(values, index, size, "clip", out=out, **options)
     np.testing.assert_array_equal(out, ref.scatter_add(values, index, size, "clip"))
     with pytest.raises(gpuopt.VariantError, match="ascending"):
@@ -592,7 +593,7 @@ def test_ascending_rounds_once() -> None:
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_many_places_are_split_into_buckets() -> None:
-    """Floats below 64 bits may ascend; others have fewer places in long_result."""
+    """Floats below 64 bits and int32 may ascend; others have fewer places in long_result."""
 
     def chosen(n: int, size: int, dtype: str = "float32", **options: Any) -> str:
         values, index = np.zeros(n, dtype), np.zeros(n, np.int64)
@@ -602,7 +603,8 @@ def test_many_places_are_split_into_buckets() -> None:
     assert chosen(1 << 20, 1 << 22) == chosen(5000, 1 << 23, "float16") == "ascending"
     assert chosen(600_000, 1 << 20) == chosen(1 << 20, 1 << 22, "float64") == "long_result"
     assert chosen(1 << 20, 1 << 23, "float64") == "buckets"
-    assert chosen(2_388_776, 6_097_453, "int32") == "buckets"
+    assert chosen(2_388_776, 6_097_453, "int32") == "ascending"
+    assert chosen(2_388_776, 6_097_453, "int64") == "buckets"
     assert chosen(2_388_776, 6_097_453, "int8") == "long_result"
     assert chosen(1 << 20, 1 << 23, "complex64") == "long_result"
     assert chosen(1 << 20, (1 << 25) + 1) == "long_result"

@@ -257,9 +257,8 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    /* 8,192 bfloat16 10.2 us, 11,568 11.6 and v5 10.9, 16,384 14.5 and 12.2; 24,368 in
-       place 20.8 and 12.7 */
-    constexpr int64_t IN_TURN = 128, MINE = 4096, FOR_SUMS = 100 << 10;
+    /* 7,000 bfloat16 10.0 us on an H200, v5 10.3, 12,000 14.8 and 11.5 */
+    constexpr int64_t IN_TURN = 128, MINE = 4096, FOR_SUMS = 100 << 10, ROWS = 8192;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
     const int64_t in_turn = joins && warps < most ? warps : most;
@@ -281,7 +280,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
     const bool has_others = bytes == 2 && index_add_fits_own_rows(plan);
-    return mine <= MINE && turns <= (has_others ? 1 : 4) && read <= FOR_SUMS;
+    return plan.count <= ROWS && mine <= MINE && turns <= (has_others ? 1 : 4) &&
+           read <= FOR_SUMS;
 }
 
 /*
@@ -363,8 +363,11 @@ struct index_add_estimate {
  * few_destinations on an H100: 131,072 rows of 36 float32 into 128 37 us, 1,538,509 of 20
  * into 18, skewed, 164, 8,423,775 of 12 into 128 407; 16,777,216 of 4 into 8,192 361, and
  * 1,644 where 15 % have one destination (v4 3,015): the rows of an SM wait for each other.
+ * So do those of tables of some columns: 16,384 skewed rows of 200 into 806 60 us on an H200,
+ * 60,000 of 256 into 512 140, 25,422 of 256 into 200 58.
  */
 constexpr double STARTS_TABLES = 14e6, OF_TABLES = 5, HOT_TABLE_ROW = 65e3;
+constexpr double HOT_TILE_ROW = 100e3;
 
 static double
 time_of_tables(const gpo_call *call, const index_add_plan &plan)
@@ -372,10 +375,16 @@ time_of_tables(const gpo_call *call, const index_add_plan &plan)
     const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
     index_add_table t = {};
     size_t bytes = 0;
-    const double hot = /* elsewhere lanes have columns of their own, or copies */
-        plan_pairs(call, &t, &bytes) ? static_cast<double>(index_add_most(call)) : 0;
-    return STARTS_TABLES + OF_TABLES * elements +
-           HOT_TABLE_ROW * hot / static_cast<double>(gpo_processors(call));
+    const double most = static_cast<double>(index_add_most(call));
+    double hot =
+        0; /* for each block, where neither copies nor all columns keep rows apart */
+    if (plan_pairs(call, &t, &bytes)) {
+        hot = HOT_TABLE_ROW * most / static_cast<double>(gpo_processors(call));
+    }
+    else if (plan_table(call, sizeof(double), &t, &bytes, true) && t.tiles > 1) {
+        hot = HOT_TILE_ROW * most / static_cast<double>(t.slices);
+    }
+    return STARTS_TABLES + OF_TABLES * elements + hot;
 }
 
 /* Estimates of the variants that may take a call. */
@@ -455,7 +464,8 @@ gathered_rows_pay(const gpo_call *call, const index_add_plan &plan, double time)
 
 /*
  * Whether few_destinations, or v5, is taken without a comparison: where it takes one launch, or
- * where rows for each of few destinations are many and nobody has looked how many.
+ * where rows for each of few destinations are many and nobody has looked how many.  Where the
+ * look bounds them, larger tables are compared: 8,192 zipf bfloat16 into 1,000 13.7 us, v5 11.1.
  */
 static bool
 tables_pay_at_once(const gpo_call *call, const index_add_plan &plan, bool is_hot)
@@ -468,8 +478,10 @@ tables_pay_at_once(const gpo_call *call, const index_add_plan &plan, bool is_hot
         return false;
     }
     const bool fits = plan.inner * plan.length * 8 <= gpo_shared_room(call);
-    return tables_finish_alone(call, plan) ||
-           (is_hot && fits && index_add_most(call) == 0);
+    const bool is_counted = index_add_most(call) > 0;
+    const bool are_few = !is_counted || plan.inner * plan.length <= PLACES_ALONE;
+    return (are_few && tables_finish_alone(call, plan)) ||
+           (is_hot && fits && !is_counted);
 }
 
 /*
@@ -504,7 +516,7 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
         return wide;
     }
     const index_add_estimate bounded = least_of_bounded(call, plan);
-    if (gathered_rows_pay(call, plan, bounded.time)) {
+    if (gathered_rows_pay(call, plan, LAUNCHES + bounded.time)) {
         GPO_SAY(why,
                 "skewed: gathered_rows sends one sum for each destination of a block");
         return &variants[SKEWED];
@@ -536,16 +548,19 @@ may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype d
 }
 
 /* Where the host need not wait, atomics may take as long as the sort or less, but if x
-   is copied that is a launch more than that of rows compared with each other; and sums
+   is copied that is a launch more than that of few rows in slots; and sums
    apart may, where a block sorts many rows or blocks take turns. */
 static bool
 one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
     const bool has_atomics = !plan.is_deterministic && variants[V5].run[dtype];
     const bool in_place = is_in_place(plan);
-    return waits(call, plan) || (!in_place && index_add_is_for_pairs(plan, true)) ||
-           (!may_add_one_by_one(call, plan, dtype) &&
-            !own_rows_pays(call, plan, dtype, false) &&
+    const bool one_by_one = may_add_one_by_one(call, plan, dtype);
+    const bool copy_pays = /* and one_by_one: 256 float32 into 262,144 6.5 us, 7.4 */
+        one_by_one && plan.outer * plan.inner * plan.length > COPIED_BY_COLUMNS;
+    return waits(call, plan) ||
+           (!in_place && index_add_is_for_pairs(plan, true) && !copy_pays) ||
+           (!one_by_one && !own_rows_pays(call, plan, dtype, false) &&
             !own_places_pays(call, plan, dtype, false) &&
             (!has_atomics || time_of_one_launch(call, plan) <
                                  LAUNCHES + least_of_bounded(call, plan).time));

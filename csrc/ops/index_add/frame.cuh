@@ -201,8 +201,8 @@ index_add_is_few(const gpo_call *call)
 }
 
 /*
- * Whether it then compares all rows with each other: so few, that a block of a few
- * columns reads and copies no more sectors than another would.
+ * Whether its rows then find each other in slots: so few, that a block of a few columns reads
+ * and copies no more sectors than another would.
  */
 inline bool
 index_add_is_for_pairs(const index_add_plan &plan, bool copies)

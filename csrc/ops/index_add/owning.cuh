@@ -11,7 +11,8 @@ struct index_add_owning {
     int64_t places; /* destinations of a block */
     divider columns;
     unsigned ranges, tiles; /* of a slice: blocks by destinations, by columns */
-    bool joins;             /* rows of one element: lanes with one destination */
+    int sums, copies; /* of a block; a warp adds to one of the copies, a power of two */
+    bool joins;       /* rows of one element: lanes with one destination */
 };
 
 /* Sums of a block. */
@@ -43,9 +44,18 @@ index_add_owning_of(const gpo_call *call, int64_t owned)
     while (columns > NARROWEST && are_few()) {
         columns = ceil_div(columns, 2);
     }
-    return {places, divider_of(columns),
+    const int64_t warps = ceil_div(plan.count, WARP);
+    int64_t copies = 1;
+    while (2 * copies <= OWNING_BLOCK / WARP && copies < warps &&
+           2 * copies * places * columns <= owned) {
+        copies *= 2;
+    }
+    return {places,
+            divider_of(columns),
             static_cast<unsigned>(ceil_div(plan.length, places)),
             static_cast<unsigned>(ceil_div(plan.inner, columns)),
+            static_cast<int>(places * columns),
+            static_cast<int>(copies),
             index_add_joins_lanes(call)};
 }
 

@@ -45,9 +45,9 @@ constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 constexpr int64_t MOST_ROWS = 4096, FEW_ELEMENTS = 1 << 20;
 constexpr int64_t COPIED = 8192, COPIED_AT_ONCE = 512 * COPIED;
 constexpr int64_t COPIED_BY_COLUMNS = 1 << 16;
-/* Rows that are compared with each other, at most, and their elements; threads of a
-   block; elements of x that a thread copies, and all of x if it has one column. */
-constexpr int PAIRED = 256, PAIR_THREADS = 256, COPIED_BY_THREAD = 2;
+/* Rows that find each other in slots, without a sort, at most, which are threads of a block, and
+   their elements; elements of x that a thread copies, and all of x if it has one column. */
+constexpr int PAIRED = 256, COPIED_BY_THREAD = 2;
 constexpr int64_t PAIRED_ELEMENTS = 1 << 16, COPIED_BY_PAIRS = 1 << 19;
 constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait either */
 

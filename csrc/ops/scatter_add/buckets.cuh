@@ -23,6 +23,7 @@ struct scatter_add_buckets {
         *segment;    /* [count][tiles]: where a bucket begins in a tile, and 2^16 times
                           how many elements it has there */
     unsigned *total; /* [count]: the elements of a bucket, in tiles that have `least` */
+    unsigned *splits; /* not 0: a bucket has several parts */
     unsigned least;
     uint16_t
         *place; /* of the elements, tile by tile, from the bucket's first place on */
@@ -285,8 +286,14 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
             return;
         }
     }
-    for (unsigned k = tid; k < places; k += threads) {
-        table[k] = Sum{};
+    const bool is_extra = blockIdx.x >= b.count; /* most of these have no part */
+    const auto clear_table = [&] {
+        for (unsigned k = tid; k < places; k += threads) {
+            table[k] = Sum{};
+        }
+    };
+    if (!is_extra) {
+        clear_table();
     }
     if (tid == 0) {
         longs[0] = 0;
@@ -295,6 +302,9 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
     const bucket_part mine = part_of_block(b, slots, &found[0]);
     if (mine.parts == 0) {
         return;
+    }
+    if (is_extra) {
+        clear_table();
     }
     __syncthreads();
     const uint64_t tiles = b.tiles;
@@ -395,6 +405,9 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
     }
     __syncthreads();
     if (mine.parts > 1) {
+        if (tid == 0 && mine.part == 0) {
+            atomicOr(b.splits, 1u);
+        }
         Sum *const to = partial + (slot_of_part(b, mine, mine.part) << b.log_places);
         for (unsigned k = tid; k < places; k += threads) {
             to[k] = table[k];
@@ -418,7 +431,7 @@ __launch_bounds__(BLOCK)
     GPO_SHARED(unsigned, slots, [WARP]);
     GPO_SHARED(bucket_part, split, [BLOCK]);
     wait_for_before();
-    if (gaps != nullptr && gaps->other == 0) {
+    if ((gaps != nullptr && gaps->other == 0) || *b.splits == 0) {
         return;
     }
     const int64_t column = static_cast<int64_t>(blockIdx.y) * BLOCK + threadIdx.x;
@@ -485,11 +498,12 @@ open_buckets(gpo_call *call, int64_t value_bytes, scatter_add_buckets *b,
     const int64_t most = plan.n / blocks > least ? plan.n / blocks : least;
     const bool shares = 2 * plan.n > most * count; /* so do most buckets' blocks */
     const int64_t counted = shares ? 1 : 2 * tile / count + 8;
-    *words = (count + 1) / 2;
+    *words = (count + 2) / 2; /* `total` and `splits` */
     *b = {log_places,
           static_cast<unsigned>(count),
           static_cast<unsigned>(tiles),
           static_cast<unsigned>(tile),
+          nullptr,
           nullptr,
           nullptr,
           static_cast<unsigned>(counted),
@@ -501,6 +515,7 @@ open_buckets(gpo_call *call, int64_t value_bytes, scatter_add_buckets *b,
     void *memory = nullptr;
     gpo_status status = gpo_scratch(call, static_cast<size_t>(*words) * 8, &memory);
     b->total = static_cast<unsigned *>(memory);
+    b->splits = b->total + count;
     if (!status) {
         status = gpo_scratch(call, static_cast<size_t>(count * tiles) * 4, &memory);
         b->segment = static_cast<uint32_t *>(memory);

@@ -30,9 +30,13 @@ takes_all(const gpo_call *)
     return true;
 }
 
-using narrow_floats = gpo_types<f16, bf16, float>;
+using narrow_types = gpo_types<int32_t, uint32_t, f16, bf16, float>;
 using wide_elements =
     gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, float, double>;
+
+/* What buckets and ordered_buckets take. */
+constexpr char IF_SPLIT[] = "up to 2^25 places, 160 KB of shared memory for a block, "
+                            "and out= not given or no index an error";
 
 enum {
     V0,
@@ -76,40 +80,41 @@ static const gpo_variant variants[] = {
                   "buckets",
                   "tiles ordered by ranges of places, a block for each range",
                   SHAPE(scatter_add_by_buckets), "no"),
-              "up to 2^25 places, 160 KB of shared memory for a block, and out= not "
-              "given or no "
-              "index an error",
-              scatter_add_may_split),
+              IF_SPLIT, scatter_add_may_split),
     gpo_shape(gpo_row<float_types>("ordered_buckets",
                                    "tiles and sums of buckets in one order, by warps",
                                    SHAPE(scatter_add_ordered_buckets)),
-              "up to 2^25 places, 160 KB of shared memory for a block, and out= not "
-              "given or no "
-              "index an error",
-              scatter_add_may_split),
-    gpo_shape(gpo_row<narrow_floats>(
-                  "ascending", "runs of an ascending index, no sums of all places",
-                  SHAPE(scatter_add_ascending), "no"),
-              "floats below 64 bits, if out= is not given or no index is an error",
-              scatter_add_may_ascend),
+              IF_SPLIT, scatter_add_may_split),
+    gpo_shape(
+        gpo_row<narrow_types>("ascending",
+                              "runs of an ascending index, no sums of all places",
+                              SHAPE(scatter_add_ascending), "no"),
+        "floats below 64 bits and 32-bit integers, if out= is not given or no index "
+        "is an error",
+        scatter_add_may_ascend),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-scatter_add.json ---- */
 
+/* So much more than long_result may ascending take, as it takes half of that where the index is
+   sorted: 16,777,216 int32 into 2,925,383 76 us on an H200, long_result 126. */
+constexpr double IF_SORTED = 1.1;
+
 /* Whether buckets, or ascending in its place, is faster than long_result.  It was timed for
-   up to eight elements for each place; sorted integers are fast in long_result. */
+   up to eight elements for each place. */
 static bool
 is_split(const gpo_call *call)
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const gpo_dtype_info &in = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype];
     const bool is_whole = (in.kind == 'i' || in.kind == 'u') && in.bytes >= 4;
+    const bool is_float = in.kind == 'f', ascends = scatter_add_may_ascend(call);
     const bool takes =
-        scatter_add_may_ascend(call) ||
-        ((is_whole || in.kind == 'f') && plan.size >= LONG_RESULT_PLACES);
+        ascends || ((is_whole || is_float) && plan.size >= LONG_RESULT_PLACES);
     return takes && scatter_add_may_split(call) && plan.n <= LONGEST_MEAN * plan.size &&
-           time_of_buckets(plan) < time_of_long_result(plan, in.kind == 'f');
+           time_of_buckets(plan, is_float, ascends) <
+               (ascends ? IF_SORTED : 1) * time_of_long_result(plan, is_float);
 }
 
 static const gpo_variant *

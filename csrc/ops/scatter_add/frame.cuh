@@ -321,7 +321,8 @@ gpo_status scatter_add_by_buckets(gpo_call *call);
 template <typename T>
 gpo_status scatter_add_ordered_buckets(gpo_call *call);
 
-/* Whether ascending takes the call: floats below 64 bits, into a result of its own. */
+/* Whether ascending takes the call: floats below 64 bits and 32-bit integers, into a result
+   of its own. */
 bool scatter_add_may_ascend(const gpo_call *call);
 
 template <typename T>

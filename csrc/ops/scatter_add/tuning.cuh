@@ -33,10 +33,11 @@ constexpr double AGAIN = 0.25;
 /* Sums that a thread rounds. */
 constexpr int ROUNDED_ITEMS = 4;
 
-/* ascending: blocks per SM, each with a ticket; places that a warp clears itself, and
-   those it writes by way of shared memory. */
+/* ascending: blocks per SM, each with a ticket; places that a warp clears itself, and bytes of
+   those that it writes by way of shared memory, at most: two blocks on an SM. */
 constexpr int64_t LOOKING_BLOCKS = 5;
-constexpr int32_t MOST_BETWEEN = 4096, STAGED_PLACES = 640;
+constexpr int32_t MOST_BETWEEN = 4096;
+constexpr int64_t STAGED_BYTES = 12 << 10;
 
 /* The choice: elements per place up to which a run is short enough. */
 constexpr int64_t LONGEST_MEAN = 8;

@@ -6,13 +6,18 @@
  * clear, to add to and to read, and on sm_90 four in one atomic where rows of 16-bit
  * floats split into packs of 16 bytes.
  * Sums that L2 does not hold are made in ranges, which read the index again, but of the
- * source only the rows that go there.
+ * source only the rows that go there: a warp lists those of its rows first, so that lanes
+ * have packs of these alone.
  * Cost:  4 or 8 bytes for each element of x, written twice and read; the source once.
  */
 #include "../separate_sums.cuh"
 
 static constexpr int JOINED_IN_FLIGHT = 4; /* packs of a thread */
 static constexpr unsigned NOWHERE = ~0u;
+/* Of one range of several: rows that a warp looks at at once; columns, so that their packs are
+   counted in 32 bits. */
+static constexpr int LISTED_ROWS = 4 * WARP;
+static constexpr int64_t MOST_LISTED_COLUMNS = 1 << 23;
 
 /* sums[at..at + V) += the terms of v, 16 bytes in one atomic, or 8. */
 template <typename T, typename Sum, int V>
@@ -100,7 +105,113 @@ __launch_bounds__(BLOCK)
     }
 }
 
+/* ---- one of several ranges ---- */
+
+/* Rows of a warp that go to the range: the destination, and the row from the warp's first
+   on. */
+struct index_add_listed {
+    unsigned place[LISTED_ROWS];
+    unsigned row[LISTED_ROWS];
+};
+
+/* One slice, fewer than 2^32 destinations.  across: packs of V elements in a row. */
+template <typename T, typename Sum, int V>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_joined_range_kernel(index_add_view<T> a, index_add_range range, Sum *sums,
+                                  divider across)
+{
+    constexpr int EACH = LISTED_ROWS / WARP;
+    GPO_SHARED(index_add_listed, lists, [BLOCK / WARP]);
+    let_next_start();
+    const int lane = threadIdx.x % WARP, packs = static_cast<int>(across.by);
+    index_add_listed &list = lists[threadIdx.x / WARP];
+    const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * EACH);
+    bool waits = true;
+    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * (BLOCK * EACH) +
+                         threadIdx.x / WARP * LISTED_ROWS;
+         begin < a.count; begin += step) { /* whole warps */
+        int64_t entry[EACH] = {};
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int64_t s = begin + j * WARP + lane;
+            if (s < a.count) {
+                entry[j] = entry_of(a.index, s);
+            }
+        }
+        int listed = 0;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int64_t s = begin + j * WARP + lane;
+            const int64_t k = s < a.count ? place_of_entry(a.index, entry[j], s) : -1;
+            const int64_t to = k * a.inner - range.begin;
+            const bool is_mine = k >= 0 && to + a.inner > 0 && to < range.n;
+            const unsigned lanes = __ballot_sync(ALL_LANES, is_mine);
+            if (is_mine) {
+                const int at = listed + __popc(lanes & ((1u << lane) - 1));
+                list.place[at] = static_cast<unsigned>(k);
+                list.row[at] = static_cast<unsigned>(j * WARP + lane);
+            }
+            listed += __popc(lanes);
+        }
+        __syncwarp();
+        if (waits) {
+            wait_for_before();
+            waits = false;
+        }
+        const int n = listed * packs;
+        for (int first = lane; first - lane < n; first += JOINED_IN_FLIGHT * WARP) {
+            values<T, V> v[JOINED_IN_FLIGHT] = {};
+            int64_t at[JOINED_IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+                const int p = first + j * WARP;
+                at[j] = -1;
+                if (p < n) {
+                    const int r = across.narrow(p), c = (p - r * packs) * V;
+                    const int64_t to = list.place[r] * a.inner + c - range.begin;
+                    if (to >= 0 && to < range.n) {
+                        at[j] = to;
+                        v[j] = load_values<T, V>(a.source +
+                                                 (begin + list.row[r]) * a.by_row +
+                                                 c * a.by_inner);
+                    }
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+                if (at[j] >= 0) {
+                    add_terms<T, Sum, V>(sums, at[j], range.n, v[j], a);
+                }
+            }
+        }
+        __syncwarp(); /* before the list is written again */
+    }
+}
+
+/* ---- the launches ---- */
+
 struct index_add_joins : index_add_wide_atomics {
+    /* Packs of V elements, which a row is split into. */
+    template <typename T, typename Sum, int V>
+    static gpo_status add_packs(gpo_call *call, const index_add_view<T> &a,
+                                index_add_range range, Sum *sums)
+    {
+        const bool is_part = range.n < a.length * a.inner && a.outer == 1 &&
+                             a.length <= UINT32_MAX && a.inner < MOST_LISTED_COLUMNS;
+        const int64_t n = a.outer * a.count * (a.inner / V);
+        const divider across = divider_of(a.inner / V);
+        return is_part
+                   ? GPO_FOLLOW(call, true,
+                                grid_for(ceil_div(a.count, LISTED_ROWS / WARP)), BLOCK,
+                                0, (index_add_joined_range_kernel<T, Sum, V>), a, range,
+                                sums, across)
+                   : GPO_FOLLOW(call, true, grid_for(ceil_div(n, JOINED_IN_FLIGHT)),
+                                BLOCK, 0,
+                                (index_add_joined_sums_kernel<T, Sum, V, false>), a,
+                                range, sums, across);
+    }
+
     template <typename T, typename Sum>
     static gpo_status add(gpo_call *call, const index_add_view<T> &a,
                           index_add_range range, Sum *sums)
@@ -115,21 +226,13 @@ struct index_add_joins : index_add_wide_atomics {
                               sums, a.inners);
         }
         if (V > 1 && is_packed(a)) {
-            return GPO_FOLLOW(call, true, grid_for(ceil_div(n / V, JOINED_IN_FLIGHT)),
-                              BLOCK, 0,
-                              (index_add_joined_sums_kernel<T, Sum, V, false>), a,
-                              range, sums, divider_of(a.inner / V));
+            return add_packs<T, Sum, V>(call, a, range, sums);
         }
         constexpr int PAIR = V > 1 ? 2 : 1;
         if (PAIR > 1 && index_add_is_paired(a)) {
-            return GPO_FOLLOW(call, true,
-                              grid_for(ceil_div(n / PAIR, JOINED_IN_FLIGHT)), BLOCK, 0,
-                              (index_add_joined_sums_kernel<T, Sum, PAIR, false>), a,
-                              range, sums, divider_of(a.inner / PAIR));
+            return add_packs<T, Sum, PAIR>(call, a, range, sums);
         }
-        return GPO_FOLLOW(call, true, grid, BLOCK, 0,
-                          (index_add_joined_sums_kernel<T, Sum, 1, false>), a, range,
-                          sums, a.inners);
+        return add_packs<T, Sum, 1>(call, a, range, sums);
     }
 
     template <typename T, typename Sum>

@@ -1,53 +1,66 @@
 /*
  * one_launch_pairs.cuh  The kernel of one_launch for at most PAIRED rows, which are not
- * sorted: each element is compared with all rows, 32 at a time, and the first of a
- * destination adds the others, in their order.  Its three barriers are the time of such
- * a call.
+ * sorted: a destination has a slot with a bit for each row that goes there, and the first row
+ * adds the others, in their order.  Its three barriers are the time of such a call.
  */
 #ifndef GPO_INDEX_ADD_ONE_LAUNCH_PAIRS_CUH
 #define GPO_INDEX_ADD_ONE_LAUNCH_PAIRS_CUH
 
+#include "../../../device/slot.cuh"
 #include "../../../device/verdict.cuh"
 #include "../frame.cuh"
 
-static constexpr unsigned NO_ROW = ~0u;
+static constexpr unsigned NOBODY = ~0u;
+/* Slots: two for each row, or a destination has one of its own. */
+static constexpr int LOG_PAIR_SLOTS = 9, PAIR_SLOTS = 1 << LOG_PAIR_SLOTS;
+static constexpr int PAIR_WORDS = PAIRED / WARP; /* a bit for each row */
+static_assert(PAIR_SLOTS >= 2 * PAIRED, "a row soon finds its slot");
 static_assert(COPIED_BY_THREAD == 2, "the kernel keeps so many in registers");
 
 /* How a launch of them is shared by blocks. */
 struct index_add_pairs {
     int64_t columns; /* of all slices: outer * inner */
-    int64_t places;  /* destinations of a block */
-    divider lanes;   /* columns of a block */
-    bool copies;     /* out = x first */
+    int64_t places; /* destinations of a block, up to PAIR_SLOTS with a slot for each */
+    divider lanes;  /* columns of a block */
+    bool copies;    /* out = x first */
     verdict_word verdict;
 };
 
-/* Which of 32 keys equal `key`, as bits. */
+/* The rows of each destination that has some. */
+struct index_add_pair_slots {
+    unsigned owner[PAIR_SLOTS]; /* a destination, or NOBODY */
+    union {
+        unsigned rows[PAIR_SLOTS][PAIR_WORDS];
+        uint4 packs[PAIR_SLOTS * PAIR_WORDS / 4];
+    };
+    uint16_t slot[PAIRED]; /* of a row */
+};
+
+/* The slot of destination k, which is `own` if each has one. */
 static __device__ __forceinline__ unsigned
-rows_of_key(const uint4 *keys, unsigned key)
+take_pair_slot(index_add_pair_slots &slots, unsigned k, bool own)
 {
-    unsigned same = 0;
-#pragma unroll
-    for (int q = 0; q < WARP / 4; q++) {
-        const uint4 four = keys[q];
-        same |= four.x == key ? 1u << (4 * q) : 0;
-        same |= four.y == key ? 2u << (4 * q) : 0;
-        same |= four.z == key ? 4u << (4 * q) : 0;
-        same |= four.w == key ? 8u << (4 * q) : 0;
+    unsigned at = own ? k : slot_of_key(k, LOG_PAIR_SLOTS);
+    while (!own) {
+        const unsigned was = atomicCAS(&slots.owner[at], NOBODY, k);
+        if (was == NOBODY || was == k) {
+            break;
+        }
+        at = (at + 1) % PAIR_SLOTS;
     }
-    return same;
+    return at;
 }
 
 template <typename T>
 __global__ void
-__launch_bounds__(PAIR_THREADS)
+__launch_bounds__(PAIRED)
     index_add_one_launch_pairs(index_add_view<T> a, index_add_pairs share)
 {
     using Acc = acc_of<T>;
-    GPO_SHARED(uint4, keys, [PAIRED / 4]);
-    GPO_SHARED(Acc, value, [PAIR_THREADS]);
+    GPO_SHARED(index_add_pair_slots, all_slots, [1]);
+    GPO_SHARED(Acc, value, [PAIRED]);
     GPO_SHARED(unsigned long long, bad, [1]);
-    unsigned *const key = reinterpret_cast<unsigned *>(keys);
+    index_add_pair_slots &slots = all_slots[0];
     const int tid = threadIdx.x, count = static_cast<int>(a.count);
     const int lanes = static_cast<int>(share.lanes.by);
     const int s = share.lanes.narrow(tid), lane = tid - s * lanes;
@@ -64,7 +77,7 @@ __launch_bounds__(PAIR_THREADS)
     if (is_row && is_column) {
         v = a.source[o * a.by_outer + s * a.by_row + c * a.by_inner];
     }
-    const int step = share.lanes.narrow(PAIR_THREADS);
+    const int step = share.lanes.narrow(PAIRED);
     const int64_t first = begin + s, second = first + step; /* places to copy */
     const bool copies = share.copies && is_column && s < step;
     T kept[COPIED_BY_THREAD] = {};
@@ -74,8 +87,12 @@ __launch_bounds__(PAIR_THREADS)
     if (copies && second < end) {
         kept[1] = a.base[at + second * a.inner];
     }
-    if (tid < PAIRED) {
-        key[tid] = NO_ROW;
+    for (int p = tid; p < PAIR_SLOTS; p += PAIRED) {
+        slots.owner[p] = NOBODY;
+    }
+#pragma unroll
+    for (int p = tid; p < PAIR_SLOTS * PAIR_WORDS / 4; p += PAIRED) {
+        slots.packs[p] = make_uint4(0, 0, 0, 0);
     }
     if (tid == 0) {
         bad[0] = NONE_BAD;
@@ -89,9 +106,11 @@ __launch_bounds__(PAIR_THREADS)
     if (is_mine && is_column) {
         old = a.base[at + k * a.inner];
     }
-    const unsigned mine = static_cast<unsigned>(k - begin);
     if (is_mine && lane == 0) {
-        key[s] = mine;
+        const unsigned mine = take_pair_slot(slots, static_cast<unsigned>(k - begin),
+                                             share.places <= PAIR_SLOTS);
+        slots.slot[s] = static_cast<uint16_t>(mine);
+        atomicOr(&slots.rows[mine][s / WARP], 1u << (s % WARP));
     }
     value[tid] = scaled(v, a.alpha);
     __syncthreads();
@@ -114,9 +133,10 @@ __launch_bounds__(PAIR_THREADS)
     }
     bool leads = is_mine && is_column;
     Acc sum = value[tid];
+    const unsigned *const rows = slots.rows[leads ? slots.slot[s] : 0];
 #pragma unroll 1
     for (int from = 0; from < count && leads; from += WARP) {
-        const unsigned same = rows_of_key(keys + from / 4, mine);
+        const unsigned same = rows[from / WARP];
         const int here = s - from; /* of this element's row, among these */
         const unsigned before = here >= WARP ? ~0u : here > 0 ? (1u << here) - 1 : 0;
         const unsigned own = here >= 0 && here < WARP ? 1u << here : 0;
@@ -151,15 +171,15 @@ launch_pairs(gpo_call *call, const index_add_view<T> &a, const verdict_word &ver
     index_add_pairs s = {};
     s.columns = a.outer * a.inner;
     s.copies = a.base != a.out;
-    const int64_t most = PAIR_THREADS / a.count;
+    const int64_t most = PAIRED / a.count;
     const int64_t lanes = s.columns < most ? s.columns : most;
+    const int64_t copied = COPIED_BY_THREAD * (PAIRED / lanes);
     s.lanes = divider_of(lanes);
-    s.places = s.copies ? COPIED_BY_THREAD * (PAIR_THREADS / lanes) : a.length;
+    s.places = !s.copies ? a.length : copied < PAIR_SLOTS ? copied : PAIR_SLOTS;
     s.verdict = verdict;
     const dim3 grid(static_cast<unsigned>(ceil_div(s.columns, lanes)),
                     static_cast<unsigned>(ceil_div(a.length, s.places)));
-    return GPO_LAUNCH(call, grid, PAIR_THREADS, 0, (index_add_one_launch_pairs<T>), a,
-                      s);
+    return GPO_LAUNCH(call, grid, PAIRED, 0, (index_add_one_launch_pairs<T>), a, s);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * ascending.cu  Floats below 64 bits whose index may ascend.  Then the elements of a place
- * are side by side: each warp adds the runs that begin among its 256 elements in float64
- * and stores them, rounded once, with the zeros after each, so that index and values are
- * read once and the result written once.  Whether the index ascends is found out on the
+ * ascending.cu  Floats below 64 bits and 32-bit integers whose index may ascend.  Then the
+ * elements of a place are side by side: each warp adds the runs that begin among its 256
+ * elements, floats in float64, and stores them, rounded once, with the zeros after each, so
+ * that index and values are read once and the result written once.  Whether the index ascends is found out on the
  * way: a descent, an index out of bounds or a run of more than 32 elements beyond a warp's
  * own tells the other blocks to end and the kernels of buckets to do it all.
  * Cost:  of an ascending index its own bytes; of another one launch and some first
@@ -49,8 +49,9 @@ place_at(const Input &x, int64_t i)
 }
 
 /* The sum of `mine` over the lanes of a warp. */
-__device__ __forceinline__ double
-warp_sum(double mine)
+template <typename Sum>
+__device__ __forceinline__ Sum
+warp_sum(Sum mine)
 {
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2) {
@@ -123,9 +124,10 @@ clear_between(const int32_t (&place)[RUN_ITEMS], int32_t after, int32_t begin,
 template <typename Input, typename Result>
 __device__ __forceinline__ bool
 add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
-         unsigned *count, Result *out, Result *stage)
+         unsigned *count, Result *out, Result *stage, int32_t staged)
 {
     using T = typename Input::T;
+    using Sum = typename Input::Sum;
     const int lane = threadIdx.x % WARP;
     const int64_t first = begin + lane * RUN_ITEMS, end = begin + RUN_TILE;
     const int32_t size = static_cast<int32_t>(x.size);
@@ -189,7 +191,7 @@ add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
     const int32_t from = begin > 0 ? shuffle_from(owned, 0) : 0;
     const int32_t until = last_of_warp == size ? size : next;
     /* Short ranges of places are written as a whole, by way of shared memory. */
-    const bool is_short = stage != nullptr && until - from <= STAGED_PLACES;
+    const bool is_short = until - from <= staged;
     Result *const to = is_short ? stage : out;
     const int32_t origin = is_short ? from : 0;
     if (is_short) {
@@ -204,7 +206,7 @@ add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
     }
 
     /* The lane's own runs; `head` is of one that began before it. */
-    double sum = 0, head = 0;
+    Sum sum = 0, head = 0;
     bool through = true; /* no run begins in this lane */
     int32_t open = before;
 #pragma unroll
@@ -225,14 +227,14 @@ add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
     head = through ? sum : head;
     /* What the lanes after this one have of its last run. */
     const unsigned same = others != 0 ? (others & (0 - others)) - 1 : ALL_LANES;
-    const double far =
-        same != 0 ? warp_sum(same >> lane & 1 ? x.lift(value_beyond) : 0) : 0;
-    double rest = shuffle_down(head, 1);
+    const Sum far =
+        same != 0 ? warp_sum(same >> lane & 1 ? x.lift(value_beyond) : Sum{}) : Sum{};
+    Sum rest = shuffle_down(head, 1);
     rest = lane < WARP - 1 ? rest : far;
     int goes_on = shuffle_down(static_cast<int>(through), 1);
     goes_on = lane < WARP - 1 ? goes_on : 0;
     for (int d = 1; d < WARP && __any_sync(ALL_LANES, goes_on); d *= 2) {
-        const double other = shuffle_down(rest, d);
+        const Sum other = shuffle_down(rest, d);
         const int other_on = shuffle_down(goes_on, d);
         rest = goes_on ? rest + other : rest;
         goes_on = goes_on ? other_on : 0;
@@ -255,7 +257,7 @@ add_runs(const Input &x, bool in_packs, int64_t begin, scatter_add_gaps *gaps,
 template <typename Input, typename Result>
 __global__ void
 __launch_bounds__(BLOCK, LOOKING_BLOCKS)
-    scatter_add_ascending_runs(Input x, bool in_packs, bool is_staged,
+    scatter_add_ascending_runs(Input x, bool in_packs, int32_t staged,
                                unsigned *counters, scatter_add_gaps *gaps,
                                uint64_t *words, int64_t cleared, Result *out)
 {
@@ -265,8 +267,7 @@ __launch_bounds__(BLOCK, LOOKING_BLOCKS)
     const int64_t warp =
         static_cast<int64_t>(blockIdx.x) * (BLOCK / WARP) + threadIdx.x / WARP;
     const int64_t warps = static_cast<int64_t>(gridDim.x) * (BLOCK / WARP);
-    Result *const stage =
-        is_staged ? stages + threadIdx.x / WARP * STAGED_PLACES : nullptr;
+    Result *const stage = stages + threadIdx.x / WARP * staged; /* of the warp */
     for (int64_t k = warp * WARP + lane; k < cleared; k += warps * WARP) {
         words[k] = 0;
     }
@@ -279,7 +280,7 @@ __launch_bounds__(BLOCK, LOOKING_BLOCKS)
     for (int64_t begin = warp * RUN_TILE; good && (begin < x.n || begin == 0);
          begin += warps * RUN_TILE) {
         const unsigned other = load_word(&counters[1]);
-        good = add_runs(x, in_packs, begin, gaps, &counters[2], out, stage);
+        good = add_runs(x, in_packs, begin, gaps, &counters[2], out, stage, staged);
         if (other != 0) {
             break;
         }
@@ -294,12 +295,28 @@ __launch_bounds__(BLOCK, LOOKING_BLOCKS)
     }
 }
 
+/*
+ * The places that a warp writes by way of shared memory: those of its elements, on average,
+ * and a quarter more; 0 if that is more than `most`.
+ */
+static int32_t
+staged_places(const scatter_add_plan &plan, int64_t most)
+{
+    constexpr int64_t MORE = 64;
+    const int64_t n = plan.n > 0 ? plan.n : 1;
+    const int64_t mean = ceil_div(RUN_TILE * plan.size, n);
+    const int64_t places = mean + mean / 4 + MORE;
+    return places <= most ? static_cast<int32_t>(places) : 0;
+}
+
 bool
 scatter_add_may_ascend(const gpo_call *call)
 {
     const gpo_dtype dtype = call->in[SCATTER_ADD_VALUES].dtype;
-    return gpo_dtypes[dtype].kind == 'f' && gpo_dtypes[dtype].bytes < 8 &&
-           scatter_add_may_split(call);
+    const char kind = gpo_dtypes[dtype].kind;
+    const int bytes = gpo_dtypes[dtype].bytes;
+    const bool is_whole = (kind == 'i' || kind == 'u') && bytes == 4;
+    return (is_whole || (kind == 'f' && bytes < 8)) && scatter_add_may_split(call);
 }
 
 template <typename T>
@@ -307,6 +324,7 @@ gpo_status
 scatter_add_ascending(gpo_call *call)
 {
     using Input = scatter_add_input<T, int64_t>;
+    using Result = result_of<T>;
     scatter_add_frame f;
     scatter_add_buckets b;
     int64_t words = 0;
@@ -333,15 +351,15 @@ scatter_add_ascending(gpo_call *call)
         const int64_t blocks =
             clamp(ceil_div(x.n, RUN_TILE * (BLOCK / WARP)), 1,
                   static_cast<int64_t>(gpo_processors(call)) * LOOKING_BLOCKS);
-        /* Runs that are close write whole sectors as they are. */
-        const bool is_staged = x.n < x.size;
-        const size_t bytes =
-            is_staged ? BLOCK / WARP * STAGED_PLACES * sizeof(T) : size_t{0};
+        const int64_t most = STAGED_BYTES / static_cast<int64_t>(sizeof(Result));
+        const int32_t staged = staged_places(*scatter_add_plan_of(call), most);
+        const size_t bytes = BLOCK / WARP * sizeof(Result) * staged;
+        gpo_allow_shared(scatter_add_ascending_runs<Input, Result>, bytes);
         status =
             GPO_LAUNCH(call, grid_of(blocks), BLOCK, bytes,
-                       (scatter_add_ascending_runs<Input, T>), x, in_packs, is_staged,
+                       (scatter_add_ascending_runs<Input, Result>), x, in_packs, staged,
                        counters, gaps, reinterpret_cast<uint64_t *>(b.total), words,
-                       static_cast<T *>(call->out[0].data));
+                       static_cast<Result *>(call->out[0].data));
     }
     if (!status) {
         status = add_by_buckets<false, T>(call, f, b, gaps);
@@ -349,6 +367,7 @@ scatter_add_ascending(gpo_call *call)
     return status ? status : close_frame(call, f);
 }
 
+template gpo_status scatter_add_ascending<uint32_t>(gpo_call *call);
 template gpo_status scatter_add_ascending<f16>(gpo_call *call);
 template gpo_status scatter_add_ascending<bf16>(gpo_call *call);
 template gpo_status scatter_add_ascending<float>(gpo_call *call);
