@@ -216,7 +216,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     /* The same tiles, stored faster: where x is small, nothing hides that (N30 L8 M300,
        2007 outputs, float64: v4 13.2 us on an H100, so 11.7).  Of float64 the product
-       also starts sooner: N872 L256 M30, 1669 outputs 50.3 and 45.3. */
+       also starts sooner: N872 L256 M30, 1669 outputs 50.3 and 45.3 on an H200. */
     const double x_bytes =
         whole.batches * whole.rows * whole.bytes * static_cast<double>(plan.cols);
     const bool is_small =

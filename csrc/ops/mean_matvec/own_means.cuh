@@ -7,7 +7,7 @@
 
 #include "short_rows.cuh"
 
-/* In us on an H100, fitted to 15 calls: the launch with the waits for memory; what an SM
+/* In us on an H200, fitted to 15 calls: the launch with the waits for memory; what an SM
    copies, and adds; a stage of the product of 32 batches, and its store. */
 constexpr double OWN_START_US = 7, OWN_BYTES_PER_US = 91000, OWN_ELEMENTS_PER_US = 9200;
 constexpr double OWN_STAGE_US[2] = {1.35, 1}, OWN_STORE_US = 0.2;

@@ -63,7 +63,7 @@ constexpr int64_t NARROW_EVEN = 128, FLAT_WIDE = 80;
 /*
  * Whether narrow_rows is chosen: for many rows of no whole packs, or of an odd number of
  * few packs, or of every second element.  Of up to 8 elements only bytes are: few_down
- * takes (5000000, 7) float32 43.9 us on an H100, this 45.9, of (8000000, 5) bool 62.5
+ * takes (5000000, 7) float32 43.9 us on an H200, this 45.9, of (8000000, 5) bool 62.5
  * and 45.5.
  */
 inline bool
