@@ -39,6 +39,11 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "
 # Names of functions, 1.5 MB, are for debuggers; lines.cpp reads .debug_line, all that is left
 # of the debug information.
 STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
+# Large files whose loads are narrower than 16 bytes, or counted by no lesson.
+SMALL = (
+    "v0_one_each", "v7_spectra", "v7_spectra_gradients", "v7_spectra_lags", "update",
+    "large_block", "small_block", "transforms_in_float", "transforms_in_double",
+)  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
 
@@ -74,9 +79,11 @@ def names_from_root(csrc: Path) -> str:
 
 
 def kernel_flags(csrc: Path, source: Path, strict: list[str]) -> list[str]:
-    """Rungs, whose accesses lessons count, keep loads of 16 bytes; shape kernels are small."""
+    """Rungs, whose accesses lessons count, keep loads of 16 bytes; shape kernels are small,
+    and so are the files of SMALL."""
     small = ["-Os", "-fno-tree-loop-im"]  # values kept outside loops take room, too
-    level = small if source.parent.name == "shapes" else ["-O1"]
+    is_small = source.parent.name == "shapes" or source.stem in SMALL
+    level = small if is_small else ["-O1"]
     return ["-x", "c++", *FLAGS, *level, *strict, "-I" + str(csrc), names_from_root(csrc)]
 
 
