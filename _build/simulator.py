@@ -42,7 +42,7 @@ STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
 # Large files whose loads are narrower than 16 bytes, or counted by no lesson.
 SMALL = (
     "v0_one_each", "v7_spectra", "v7_spectra_gradients", "v7_spectra_lags", "update",
-    "large_block", "small_block", "transforms_in_float", "transforms_in_double",
+    "large_block", "transforms_in_double",
 )  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
