@@ -33,6 +33,7 @@ TINY = (("sum 2^13", "float32"), ("sum 4097", "float32"), ("sum (33,129) axis1",
 
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 SMOKE_SHAPE = (7, 5, 33)
+SMOKE_COLUMNS = (211, 3)
 SMOKE_TRANSPOSED = (35, 3, 67)
 ARGS = ("argmin", "argmax")
 WHOLE = "biu"  # NumPy's kinds of dtypes whose results are exact
@@ -72,6 +73,7 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
         shapes: list[tuple[tuple[int, ...], int | None]]
         shapes = [((size,), None) for size in SMOKE_SIZES]
         shapes += [(SMOKE_SHAPE, axis) for axis in range(3)]
+        shapes += [(SMOKE_COLUMNS, 0)]
         for op in ops:
             for shape, axis in shapes:
                 if op in ("min", "max", "mean", *ARGS) and 0 in shape:
