@@ -112,6 +112,8 @@ def test_rows_and_columns_of_many_tiles(
     arrays = [((2, 20011), 1), ((2503, 9), 0), ((37, 301), 1)]
     if variant == "stepped_rows":
         arrays = [((2, 40021), 1), ((37, 302), 1)]
+    elif variant == "narrow_rows":
+        arrays = [((2503, 9), 1), ((401, 37), 1)]
     elif op == "scan" and shape:
         arrays += [((1, 5003), 0)]
     elif op == "reduce":
