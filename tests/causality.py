@@ -8,6 +8,7 @@ affect the results that they are terms of, and no others.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,28 @@ def check_gradients(
     """dx is computed from reversed rows; the bound of dw is relative to its rows' norms."""
     check_causal_bound(dy[..., ::-1], w, dx[..., ::-1], want[0])
     compare(dw, want[1], want[2], "dw")
+
+
+def check_special_values(
+    run: Callable[[Array, Array], Array],
+    steps: int,
+    taps: int,
+    places: Iterable[int],
+    bad: float,
+) -> None:
+    """One inf or nan, in x or in w, reaches all results that depend on it and no other."""
+    t = np.arange(steps)
+    w = np.ones((3, taps), np.float32)
+    for where in places:
+        x = np.ones((3, 3, steps), np.float32)
+        x[1, 1, where] = bad
+        got = ~np.isfinite(run(x, w))
+        np.testing.assert_array_equal(got[1, 1], (t >= where) & (t < where + taps))
+        got[1, 1] = False
+        assert not got.any()
+    for lag in {0, taps - 1}:
+        x, w = np.ones((2, 3, steps), np.float32), np.ones((3, taps), np.float32)
+        w[2, taps - 1 - lag] = bad
+        got = ~np.isfinite(run(x, w))
+        np.testing.assert_array_equal(got[:, 2], [t >= lag] * 2)
+        assert not got[:, :2].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import causality
 import numpy as np
 import pytest
 from cases import ENTRIES
@@ -44,22 +45,11 @@ def test_drawn_calls(dtype: str) -> None:
 @pytest.mark.parametrize("steps", [4, 5, 7, 130])
 def test_special_values_reach_what_depends_on_them(steps: int, bad: float) -> None:
     """A pack holds steps and taps of two rows, of which no product may use the other's."""
-    t = np.arange(steps)
+    places = {0, 1, steps // 2, steps - 2, steps - 1}
     for taps in (2, 3, 4):
-        w = np.ones((3, taps), np.float32)
-        for where in {0, 1, steps // 2, steps - 2, steps - 1}:
-            x = np.ones((3, 3, steps), np.float32)
-            x[1, 1, where] = bad
-            got = ~np.isfinite(causal_conv1d(x, w, **HOW))
-            np.testing.assert_array_equal(got[1, 1], (t >= where) & (t < where + taps))
-            got[1, 1] = False
-            assert not got.any()
-        for lag in {0, taps - 1}:
-            x, w = np.ones((2, 3, steps), np.float32), np.ones((3, taps), np.float32)
-            w[2, taps - 1 - lag] = bad
-            got = ~np.isfinite(causal_conv1d(x, w, **HOW))
-            np.testing.assert_array_equal(got[:, 2], [t >= lag] * 2)
-            assert not got[:, :2].any()
+        causality.check_special_values(
+            lambda x, w: causal_conv1d(x, w, **HOW), steps, taps, places, bad
+        )
 
 
 def test_refusals() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import causality
 import numpy as np
 import pytest
 from cases import ENTRIES, dtype_of
@@ -61,22 +62,11 @@ def test_every_division_of_rows_has_the_bits_of_short_filters(
 @pytest.mark.parametrize("steps", [16, 40, 264])
 def test_special_values_reach_what_depends_on_them(steps: int, bad: float) -> None:
     """The first lanes of a row hold steps of another one, which no product may use."""
-    t = np.arange(steps)
+    places = (0, 1, 5, steps - 9, steps - 1)
     for taps in range(2, 9):
-        w = np.ones((3, taps), np.float32)
-        for where in (0, 1, 5, steps - 9, steps - 1):
-            x = np.ones((3, 3, steps), np.float32)
-            x[1, 1, where] = bad
-            got = ~np.isfinite(causal_conv1d(x, w, **HOW))
-            np.testing.assert_array_equal(got[1, 1], (t >= where) & (t < where + taps))
-            got[1, 1] = False
-            assert not got.any()
-        for lag in {0, taps - 1}:
-            x, w = np.ones((2, 3, steps), np.float32), np.ones((3, taps), np.float32)
-            w[2, taps - 1 - lag] = bad
-            got = ~np.isfinite(causal_conv1d(x, w, **HOW))
-            np.testing.assert_array_equal(got[:, 2], [t >= lag] * 2)
-            assert not got[:, :2].any()
+        causality.check_special_values(
+            lambda x, w: causal_conv1d(x, w, **HOW), steps, taps, places, bad
+        )
 
 
 def test_the_choice() -> None:
