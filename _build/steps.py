@@ -2,7 +2,8 @@
 
 setup.py uses them for C, CUDA and the simulator.  A step is up to date if its command is that
 of the last run (whether warnings are errors does not count) and no file it read, as listed
-in the compiler's dependency file, is newer than its outputs.  Each step records the CPU time it took; `python _build/times.py` shows it.
+in the compiler's dependency file, is newer than its outputs.  Each step records the CPU time
+it took; `python _build/times.py` shows it.
 """
 
 from __future__ import annotations

@@ -200,9 +200,10 @@ def ladder(op: str, runs: list[Run]) -> str:
 
 def results(op: str, runs: list[Run]) -> str:
     """Show one operator's automatic choice beside the best peer."""
+    chosen = list(published.choices(runs))
     tables = []
     for run in runs:
-        rows = [row for where, row in published.choices([run]) if row["op"] == op]
+        rows = [row for where, row in chosen if where is run and row["op"] == op]
         if rows:
             table = Table(map(result_row, rows)).markdown()
             tables.append(caption(run, f"`{op}`") + "\n\n" + table)
@@ -316,14 +317,15 @@ NAMED = {
 def goals(op: str, runs: list[Run]) -> str:
     """Show one operator's times relative to must and goal."""
     targets = {(row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()}
+    chosen = list(published.choices(runs))
     tables = []
     for run in runs:
         if "H200" not in run["device"]:
             continue  # the targets are times on an H200
         rows = []
-        for _, row in published.choices([run]):
+        for where, row in chosen:
             target = targets.get((row["op"], row["workload"], row["dtype"]))
-            if target and row["op"] == op:
+            if where is run and target and row["op"] == op:
                 rows.append(
                     {
                         "workload": f"{row['workload']} {row['dtype']}",

@@ -945,6 +945,22 @@ def test_pictures_are_drawn_and_then_fresh(tmp_path, capsys):
     assert pictures.main(["--check", *folder]) == 0
 
 
+def test_a_workload_of_several_runs_counts_once():
+    def run(name, *works):
+        row = {"op": "dot", "dtype": "float16", "ms": 1.0}
+        rows = [{**row, "workload": w, "variant": v} for w in works for v in ("v0", "auto")]
+        return {"file": f"benchmarks/results/{name}.json", "device": name[:4], "rows": rows}
+
+    own, named = run("h200-dot", "2^25", "2^26"), run("h200-named", "2^25")
+    other, ladder = run("h100-dot", "2^25"), run("h200-dot-ladder", "2^27")
+    found = published.choices([own, named, other, ladder])
+    assert [(where["file"][19:], row["workload"], row["variant"]) for where, row in found] == [
+        ("h200-dot.json", "2^26", "auto"),
+        ("h200-named.json", "2^25", "auto"),
+        ("h100-dot.json", "2^25", "auto"),
+    ]
+
+
 def test_pictures_show_the_committed_numbers():
     run = next(r for r in published.load() if r["file"].endswith("h200-reduce-ladder.json"))
     times = [r["ms"] for r in run["rows"]

@@ -1,8 +1,8 @@
 """The committed result files: what was measured, on which device, at which commit.
 
-Order: reading the files, a ladder's rungs, the automatic choice beside the best peer.
-Sweeps (gpuopt/lab/sweep.py) are files of their own.  An
-installed package may lack some or all of the files; the results are then fewer or none.
+Order: reading the files, a ladder's rungs, the automatic choice of each workload.
+Sweeps (gpuopt/lab/sweep.py) are files of their own.  An installed package may lack some or all
+of the files; the results are then fewer or none.
 """
 
 from __future__ import annotations
@@ -64,12 +64,22 @@ def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:
 
 
 def choices(runs: Sequence[Run]) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """Yield each timed row of the automatic choice; once, if two runs have it.
+    """Yield each timed row of the automatic choice; once, if several runs of a device have it.
 
-    A ladder's run times the choice beside the rungs; the operator's own run takes precedence.
+    The choice alone for every workload (-named.json) takes precedence over an operator's own
+    run, in which it stands beside the rungs, and that over the run of a ladder (-ladder.json).
     """
     own = [run for run in runs if not run["file"].endswith("-ladder.json")]
+    named = {run["file"]: run for run in own if run["file"].endswith("-named.json")}
+    newer = {key(run, row) for run in named.values() for row in run["rows"]}
     for run in own:
         for row in run["rows"]:
-            if row["variant"] == "auto" and row["ms"]:
+            if row["variant"] != "auto" or not row["ms"]:
+                continue
+            if run["file"] in named or key(run, row) not in newer:
                 yield run, row
+
+
+def key(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the device, operator, workload and dtype of a row."""
+    return run["device"], row["op"], row["workload"], row["dtype"]
