@@ -56,15 +56,16 @@ are_flat_columns(const reduce_plan &plan)
 
 /* The choice: bytes of x at least, below which all loads of other kernels are on their way
    at once; of rows of whole packs at most, which conflict in few banks; of rows of columns
-   at most, of elements that are wide enough for loads of one. */
+   at most, of elements that are wide enough for loads of one.  Elements of rows of few
+   elements at most, which few_down loads one by one. */
 constexpr int64_t NARROW_LEAST = 4 << 20, FLAT_LEAST = 1 << 19;
-constexpr int64_t NARROW_EVEN = 128, FLAT_WIDE = 80;
+constexpr int64_t NARROW_EVEN = 128, NARROW_FEW = 3, FLAT_WIDE = 80;
 
 /*
  * Whether narrow_rows is chosen: for many rows of no whole packs, or of an odd number of
- * few packs, or of every second element.  Of up to 8 elements only bytes are: few_down
- * takes (5000000, 7) float32 43.9 us on an H200, this 45.9, of (8000000, 5) bool 62.5
- * and 45.5.
+ * few packs, or of every second element.  Of 4 to 8 elements only bytes are: few_down
+ * takes (5000000, 7) float32 43.9 us on an H200, this 45.9, (5350284, 4) float16 33.9 and
+ * 33.7, (16765558, 3) float32 113.6 and 85.8, (7097350, 2) 49.0 and 36.5.
  */
 inline bool
 are_for_narrow_rows(const gpo_call *call)
@@ -80,7 +81,8 @@ are_for_narrow_rows(const gpo_call *call)
     const int64_t step = plan.reduced.strides[0];
     const bool is_spread = pitch % 16 != 0 || (pitch % 32 != 0 && pitch < NARROW_EVEN);
     return is_spread && step <= 2 && 2 * plan.cols * step * bytes > pitch &&
-           (plan.cols > FEW_DOWN || (bytes == 1 && plan.cols > 1));
+           (plan.cols > FEW_DOWN ||
+            (plan.cols > 1 && (plan.cols <= NARROW_FEW || bytes == 1)));
 }
 
 /* Whether flat_columns is chosen: a load of columns would be of one narrow element. */

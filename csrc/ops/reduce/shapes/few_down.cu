@@ -76,6 +76,16 @@ unpack_beside(const few_word<COUNT, STEP, T> &word, T (&beside)[COUNT])
     }
 }
 
+/*
+ * Whether a thread adds neutral elements where a row has none: of single loads of 16-bit
+ * floats, which ptxas 13.0 would else put behind each other, a sum behind each.
+ */
+template <int COUNT, typename Op>
+constexpr bool
+    FILLS_UP = COUNT == 1 && sizeof(typename Op::T) == 2 && IS_FLOAT<typename Op::T>
+                   ? std::is_same_v<typename Op::Part, double>
+                   : false;
+
 /* Folds the elements of COUNT neighbouring results, the first of which begins at p. */
 template <int COUNT, int STEP, typename Op>
 __device__ __forceinline__ void
@@ -92,15 +102,27 @@ fold_down(const Op &op, const few_view<typename Op::T> &v, const typename Op::T 
             if (first + k < v.cols) {
                 loaded[k] = *reinterpret_cast<const Word *>(p + v.offsets[k]);
             }
+            else if constexpr (FILLS_UP<COUNT, Op>) {
+                loaded[k] = Word{};
+            }
         }
+        if constexpr (FILLS_UP<COUNT, Op>) {
 #pragma unroll
-        for (int k = 0; k < FEW_DOWN; k++) {
-            if (first + k < v.cols) {
-                T beside[COUNT];
-                unpack_beside<COUNT, STEP>(loaded[k], beside);
+            for (int k = 0; k < FEW_DOWN; k++) {
+                const typename Op::Acc lifted = op.lift(loaded[k], first + k);
+                fold[0].add(Op::widen(first + k < v.cols ? lifted : Op::identity()));
+            }
+        }
+        else {
 #pragma unroll
-                for (int i = 0; i < COUNT; i++) {
-                    fold[i].add(Op::widen(op.lift(beside[i], first + k)));
+            for (int k = 0; k < FEW_DOWN; k++) {
+                if (first + k < v.cols) {
+                    T beside[COUNT];
+                    unpack_beside<COUNT, STEP>(loaded[k], beside);
+#pragma unroll
+                    for (int i = 0; i < COUNT; i++) {
+                        fold[i].add(Op::widen(op.lift(beside[i], first + k)));
+                    }
                 }
             }
         }
