@@ -24,7 +24,7 @@ struct overlap_plan {
     int log_lanes;    /* that ask the windows of one element */
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int threads;      /* of a block */
-    int64_t listed;   /* elements named by a block's windows, at most */
+    int64_t listed;   /* elements named that a block lists at once, a multiple of 32 */
     int64_t bytes;    /* of shared memory */
     double us;        /* estimated */
 };
@@ -121,7 +121,8 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     while (elements > 32.0 * (1 << s->log_words)) {
         s->log_words++;
     }
-    s->listed = static_cast<int64_t>(fmin(elements, windows));
+    const double usual = windows * fmax(LISTED_SHARE, LISTED_OVER / named_by);
+    s->listed = ceil_div(static_cast<int64_t>(fmin(elements, usual)), 32) * 32;
     s->bytes = (static_cast<int64_t>(windows) * (size + 2) + 7) / 8 * 8 +
                (int64_t{4} << s->log_words) + 2 * s->listed;
     if (s->bytes > room) {
@@ -130,9 +131,12 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
                                                        static_cast<double>(s->bytes)));
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const bool are_large = 2 * resident <= OVERLAP_BLOCKS;
-    s->threads =
-        are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
+    const double beside = fmin(resident, ceil(blocks / sms));
+    s->threads = OVERLAP_BLOCK;
+    while (2 * s->threads * beside <= OVERLAP_THREADS &&
+           s->threads * IN_FLIGHT < windows) {
+        s->threads *= 2;
+    }
     s->log_lanes = 0;
     s->shares_rows = rows > 1;
     const double shares = s->shares_rows ? rows : most;

@@ -19,6 +19,7 @@ struct overlap_view : narrow_view<T> {
     int log_words, log_lanes;
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int windows;      /* of a block, at most */
+    int listed;       /* elements that it lists at once */
 };
 
 /* ---- what a block owns ---- */

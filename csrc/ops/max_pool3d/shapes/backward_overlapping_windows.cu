@@ -39,10 +39,9 @@ __device__ __forceinline__ void
 clear_box(const overlap_view<T> &v, const box &b)
 {
     const box_pieces p = pieces_of(v, b);
-    T *to = v.dx + b.plane * v.plane + p.begin;
+    T *const to = v.dx + b.plane * v.plane + p.begin;
     for (int k = 0; k < p.pieces; k++) {
-        clear(to, p.piece);
-        to += v.per_slice.by;
+        clear(to + k * static_cast<int>(v.per_slice.by), p.piece);
     }
 }
 
@@ -108,15 +107,19 @@ mark(const overlap_view<T> &v, const overlap_room<T> &room, int name)
     }
 }
 
-/* Lists the elements marked; *listed of them, in any order of warps. */
+/*
+ * Lists the elements marked in words [from, to), in any order of warps, as far as there
+ * is room; *listed of them.
+ */
 template <typename T>
 __device__ __forceinline__ void
-list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
+list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int from, int to,
+            int *listed)
 {
-    const int lane = threadIdx.x % WARP, words = 1 << v.log_words;
-    for (int base = 0; base < words; base += blockDim.x) { /* uniform */
+    const int lane = threadIdx.x % WARP;
+    for (int base = from; base < to; base += blockDim.x) { /* uniform */
         const int word = base + static_cast<int>(threadIdx.x);
-        unsigned bits = word < words ? room.named[word] : 0;
+        unsigned bits = word < to ? room.named[word] : 0;
         const int own = __popc(bits);
         int upto = own;
 #pragma unroll
@@ -128,7 +131,10 @@ list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
         slot = __shfl_sync(ALL_LANES, slot, WARP - 1) + upto - own;
         for (; bits != 0; bits &= bits - 1) {
             const int bit = __ffs(static_cast<int>(bits)) - 1;
-            room.list[slot++] = static_cast<uint16_t>(bit << v.log_words | word);
+            if (slot < v.listed) {
+                room.list[slot] = static_cast<uint16_t>(bit << v.log_words | word);
+            }
+            slot++;
         }
     }
 }
@@ -232,7 +238,8 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
 /* ---- the kernel ---- */
 
 template <typename T, bool GAPS>
-__global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
+__global__ void
+__launch_bounds__(OVERLAP_THREADS, 1)
     max_pool3d_backward_overlapping_windows_kernel(overlap_view<T> v)
 {
     GPO_DYN_SHARED(unsigned char, memory);
@@ -272,9 +279,24 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
         }
     }
     __syncthreads();
-    list_marked(v, room, listed);
+    list_marked(v, room, 0, 1 << v.log_words, listed);
     __syncthreads();
-    add_named<T, GAPS>(v, b, room, listed[0]);
+    if (listed[0] <= v.listed) {
+        add_named<T, GAPS>(v, b, room, listed[0]);
+        return;
+    }
+    /* more than the list has room for: as many words at a time as it surely has */
+    for (int from = 0; from < 1 << v.log_words; from += v.listed / 32) {
+        __syncthreads();
+        if (tid == 0) {
+            listed[0] = 0;
+        }
+        __syncthreads();
+        const int to = from + v.listed / 32, words = 1 << v.log_words;
+        list_marked(v, room, from, to < words ? to : words, listed);
+        __syncthreads();
+        add_named<T, GAPS>(v, b, room, listed[0]);
+    }
 }
 
 /* ---- launch ---- */
@@ -290,6 +312,7 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     overlap_view<T> v = overlap_view_of<T>(call, s);
     v.log_words = s.log_words;
     v.log_lanes = s.log_lanes;
+    v.listed = static_cast<int>(s.listed);
     v.shares_rows = s.shares_rows;
     const size_t bytes = static_cast<size_t>(s.bytes);
     const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));
