@@ -1080,6 +1080,22 @@ def test_overlapping_windows_add_what_the_reference_does(
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
+@pytest.mark.parametrize("windows", [(5, 1, 0), (8, 1, 3), (4, 1, 2, 2)])
+def test_overlapping_windows_list_elements_in_parts(
+    windows: tuple[int, ...], simulator: Any
+) -> None:
+    """Each window names an element of its own: more of them than a block's list holds."""
+    simulator(schedule="shuffle", checks=True)
+    shape = (2, 13, 14, 15)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    _, indices = ref.max_pool3d(x, *windows, return_indices=True)
+    dy = np.random.default_rng(8).integers(-3, 4, indices.shape).astype(np.float32)
+    want = ref.max_pool3d_backward(dy, indices, shape)
+    how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
+    got = max_pool3d_backward(dy, indices, shape, *windows, **how)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("variant", BOXES)
 def test_overlapping_windows_give_the_same_bits_in_any_order(
     variant: str, simulator: Any

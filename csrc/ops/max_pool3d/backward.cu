@@ -91,6 +91,13 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by gradient_costs.cuh ---- */
 
+/*
+ * Of the estimates of overlapping_windows (of float64: the same) and v4, by which those of
+ * dense_windows and marching_windows may be larger and still be taken, by 155 calls on an
+ * H200 (NOTES.md).
+ */
+static constexpr double OF_OVERLAPPING[2] = {1.15, 1}, OF_V4 = 1.1;
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -168,8 +175,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     /* where marching_windows takes a call it took less time in eight of nine on an H200 */
     overlap_plan dense;
+    const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes == 8;
+    const double of_others = pick == OVERLAPPING_WINDOWS ? OF_OVERLAPPING[is_wide] : 1;
     if (!plan.is_apart && !marches && us > DENSE_LEAST_US && plan_dense(call, &dense) &&
-        dense.us < us) {
+        dense.us < of_others * us) {
         pick = DENSE_WINDOWS;
         because = "windows overlap: each adds a whole number to the element that it "
                   "names, in any order";
@@ -181,7 +190,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                   "them at once";
         us = paired_us(call);
     }
-    if (marches && march.us < us) {
+    if (marches && march.us < (pick == V4 ? OF_V4 : 1) * us) {
         pick = MARCHING_WINDOWS;
         because =
             "few windows of each axis have an element: a thread goes along one and "

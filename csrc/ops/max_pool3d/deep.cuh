@@ -54,15 +54,12 @@ measure_deep(const gpo_call *call, int64_t room, deep_plan *s)
     const double work = phases * chunks * steps * DEEP_WINDOW_WORK +
                         lines * WARP * DEEP_LINE_WORK + elements * DEEP_ELEMENT_WORK +
                         elements * named * WARP * DEEP_NAMED_WORK;
-    const double moved =
-        static_cast<double>(plan.planes) *
-        static_cast<double>(plan.plane * bytes + plan.outputs * (bytes + 8));
     const double waves = ceil(blocks / (sms * resident));
     const double longest = phases * (DEEP_PHASE_US + steps * DEEP_STEP_US);
     s->us = DEEP_CAUTION *
             (GRADIENT_LAUNCH_US + WAIT_US +
              fmax(fmax(ceil(blocks / sms) * work / GRADIENT_RATE, waves * longest),
-                  moved / (GRADIENT_BYTES * sms)));
+                  moved_bytes(call) / (GRADIENT_BYTES * sms)));
 }
 
 /* The slices and rows that take the least time by estimate; false if none fit. */

@@ -58,20 +58,12 @@ constexpr double DENSE_LEAST_US = DENSE_MEASURED * (DENSE_START_US + 2 * WAIT_US
 inline bool
 measure_dense(const gpo_call *call, int64_t room, overlap_plan *s)
 {
-    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int size = static_cast<int>(gpo_dtypes[call->out[0].dtype].bytes);
-    double elements = s->together, windows = s->together;
-    s->blocks = ceil_div(plan.planes, s->together);
-    for (int d = 0; d < POOL_AXES; d++) {
-        s->reach[d] = static_cast<int>(windows_reaching(plan.axis[d], s->side[d]));
-        elements *= s->side[d];
-        windows *= s->reach[d];
-        s->blocks *= s->tiles[d];
-    }
-    if (elements >= NO_ELEMENT ||
-        windows * static_cast<double>(size) > static_cast<double>(room)) {
+    const box_counts n = count_boxes(call, s);
+    if (!may_fit(n, size, room)) {
         return false;
     }
+    const double elements = n.elements, windows = n.windows;
     s->bytes =
         dense_windows_bytes(static_cast<int64_t>(windows), size) +
         4 * (1 + dense_limbs(size)) * dense_pitch(static_cast<int64_t>(elements));
@@ -79,9 +71,6 @@ measure_dense(const gpo_call *call, int64_t room, overlap_plan *s)
         return false;
     }
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const double bytes =
-        static_cast<double>(plan.planes) *
-        static_cast<double>(plan.plane * size + plan.outputs * (size + 8));
     const bool is_whole = s->tiles[POOL_T] * s->tiles[POOL_H] * s->tiles[POOL_W] == 1;
     s->us = INFINITY;
     for (int most = DENSE_BLOCK / 16; most <= DENSE_BLOCK; most *= 2) {
@@ -96,13 +85,12 @@ measure_dense(const gpo_call *call, int64_t room, overlap_plan *s)
         const double work =
             threads * THREAD_WORK + windows * window + elements * DENSE_ELEMENT_WORK;
         const double waits = (1 + rounds) * WAIT_US + work / threads * DENSE_SERIAL_US;
-        const double parts[] = {
-            ceil(blocks / sms) * (work / GRADIENT_RATE + DENSE_BLOCK_US),
-            ceil(blocks / (sms * resident)) * waits, bytes / (GRADIENT_BYTES * sms)};
-        const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
-        const double others_us = parts[0] + parts[1] + parts[2] - most_us;
+        const double parts[] = {ceil(blocks / sms) *
+                                    (work / GRADIENT_RATE + DENSE_BLOCK_US),
+                                ceil(blocks / (sms * resident)) * waits,
+                                moved_bytes(call) / (GRADIENT_BYTES * sms)};
         const double us =
-            DENSE_MEASURED * (DENSE_START_US + most_us + others_us / (resident + 1));
+            DENSE_MEASURED * (DENSE_START_US + together_us(parts, resident));
         if (us < s->us) {
             s->us = us;
             s->threads = static_cast<int>(threads);
@@ -131,8 +119,7 @@ plan_dense(const gpo_call *call, overlap_plan *best)
 inline bool
 takes_dense_windows(const gpo_call *call)
 {
-    overlap_plan s;
-    return !pool_gradient_plan_of(call)->is_apart && plan_dense(call, &s);
+    return takes_boxes(call, plan_dense);
 }
 
 template <typename T>

@@ -7,6 +7,8 @@
 
 #include "gradient_shapes.cuh"
 
+#include <limits.h>
+
 struct gather_axis {
     int in, out, kernel, stride, padding, dilation;
     divider by_stride;
@@ -33,6 +35,68 @@ windows_over(const gather_axis &a, int from, int to)
     const int last = a.by_stride.narrow(to + a.padding);
     return {early > 0 ? a.by_stride.narrow(early + a.stride - 1) : 0,
             last < a.out - 1 ? last : a.out - 1};
+}
+
+/* What a kernel is given of a call that 31 bits can count. */
+template <typename T>
+struct narrow_view : gradient_arrays<T> {
+    int planes, plane, outputs; /* elements of a plane of dx, of dy */
+    gather_axis axis[POOL_AXES];
+    divider dilation[POOL_AXES];
+    divider per_slice, per_row; /* elements of a plane */
+};
+
+template <typename T>
+void
+set_narrow(const gpo_call *call, narrow_view<T> *v)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    set_arrays<T>(call, v);
+    v->planes = static_cast<int>(plan.planes);
+    v->plane = static_cast<int>(plan.plane);
+    v->outputs = static_cast<int>(plan.outputs);
+    for (int d = 0; d < POOL_AXES; d++) {
+        v->axis[d] = gather_axis_of(plan.axis[d]);
+        v->dilation[d] = divider_of(plan.axis[d].dilation);
+    }
+    v->per_slice = divider_of(plan.axis[POOL_H].in * plan.axis[POOL_W].in);
+    v->per_row = divider_of(plan.axis[POOL_W].in);
+}
+
+/* A window on its way from memory. */
+template <typename T>
+struct coming_window {
+    int64_t found; /* its index, -1 if there is none */
+    T gradient;
+};
+
+template <typename T>
+__device__ __forceinline__ coming_window<T>
+bring_window(const int64_t *indices, const T *dy, bool is_there, int at)
+{
+    coming_window<T> o = {-1, stored_as<T>(value_type<T>(0))};
+    if (is_there) {
+        o.found = indices[at];
+        o.gradient = dy[at];
+    }
+    return o;
+}
+
+/* An index that a window found, as an element of its plane if it is one. */
+struct found_element {
+    bool is_in_plane;
+    int index;
+    coordinates at;
+};
+
+template <typename T>
+__device__ __forceinline__ found_element
+element_of(const narrow_view<T> &v, int64_t found)
+{
+    const bool is_in_plane =
+        static_cast<uint64_t>(found) < static_cast<uint64_t>(v.plane);
+    const int index = static_cast<int>(found) & INT_MAX;
+    return {is_in_plane, index, coordinates_of(v, index)};
 }
 
 /* n zeros by a block: in words of 16 bytes, and elements before and after. */
@@ -67,10 +131,7 @@ window_has(const gather_axis &a, int o, int at)
 /* ---- runs of neighbouring elements, of which a thread or some lanes have one ---- */
 
 template <typename T>
-struct run_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
+struct run_view : gradient_arrays<T> {
     int64_t outputs; /* of a plane */
     gather_axis axis[POOL_AXES];
     int units;     /* runs */
@@ -89,9 +150,7 @@ int64_t
 set_runs(const gpo_call *call, run_view<T> *v)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
-    v->dy = static_cast<const T *>(call->in[0].data);
-    v->indices = static_cast<const int64_t *>(call->in[1].data);
-    v->dx = static_cast<T *>(call->out[0].data);
+    set_arrays<T>(call, v);
     v->outputs = plan.outputs;
     for (int d = 0; d < POOL_AXES; d++) {
         v->axis[d] = gather_axis_of(plan.axis[d]);

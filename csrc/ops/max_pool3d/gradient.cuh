@@ -12,10 +12,23 @@
 /* ---- the view ---- */
 
 template <typename T>
-struct gradient_view {
+struct gradient_arrays {
     const T *dy;
     const int64_t *indices;
     T *dx;
+};
+
+template <typename T>
+void
+set_arrays(const gpo_call *call, gradient_arrays<T> *v)
+{
+    v->dy = static_cast<const T *>(call->in[0].data);
+    v->indices = static_cast<const int64_t *>(call->in[1].data);
+    v->dx = static_cast<T *>(call->out[0].data);
+}
+
+template <typename T>
+struct gradient_view : gradient_arrays<T> {
     int64_t planes, plane, outputs;
     int64_t in[POOL_AXES], out[POOL_AXES];
     bool has_windows;
@@ -32,9 +45,7 @@ gradient_view_of(const gpo_call *call)
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis &h = plan.axis[POOL_H], &w = plan.axis[POOL_W];
     gradient_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
+    set_arrays<T>(call, &v);
     v.planes = plan.planes;
     v.plane = plan.plane;
     v.outputs = plan.outputs;
@@ -119,10 +130,10 @@ struct coordinates {
     int t, h, w;
 };
 
-/* Of an index into a plane. */
-template <typename T>
+/* Of an index into a plane, by any view that has per_slice and per_row. */
+template <typename View>
 __device__ __forceinline__ coordinates
-coordinates_of(const gradient_view<T> &v, int index)
+coordinates_of(const View &v, int index)
 {
     const int t = v.per_slice.narrow(index);
     const int rest = index - t * static_cast<int>(v.per_slice.by);

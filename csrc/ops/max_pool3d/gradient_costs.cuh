@@ -15,7 +15,6 @@ gather_us(const gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis &t = plan.axis[POOL_T], &h = plan.axis[POOL_H];
-    const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
     const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
     const double elements = planes * static_cast<double>(plan.plane);
     const int items = items_of(call);
@@ -27,10 +26,9 @@ gather_us(const gpo_call *call)
     const double fill = sms * static_cast<double>(GATHER_THREADS) / runs;
     const double lanes = fmin(fmin(fmax(fill, 1), 1 << MOST_LOG_SHARES), rows);
     const double work = runs * (GATHER_WORK + GATHERED_WORK * windows);
-    const double moved =
-        elements * bytes + planes * static_cast<double>(plan.outputs) * (bytes + 8);
     const double waits = rows / lanes * WAIT_US / 2;
-    const double us = fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms;
+    const double us =
+        fmax(work / GRADIENT_RATE, moved_bytes(call) / GRADIENT_BYTES) / sms;
     return GRADIENT_LAUNCH_US + WAIT_US + GATHER_MEASURED * fmax(us, waits);
 }
 
@@ -46,7 +44,7 @@ separate_us(const gpo_call *call)
     const double windows = planes * static_cast<double>(plan.outputs);
     const double work = elements * bytes / 16 * ZERO_WORK * 2 + windows * STORED_WORK +
                         static_cast<double>(s.blocks) * SEPARATE_BLOCK * THREAD_WORK;
-    const double moved = elements * bytes + windows * (bytes + 8 + sector);
+    const double moved = moved_bytes(call) + windows * sector;
     const double waits = static_cast<double>(s.blocks) / (8 * sms) * WAIT_US;
     const double us = fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms;
     return GRADIENT_LAUNCH_US + 2 * WAIT_US + fmax(us, waits);
@@ -64,7 +62,7 @@ rounds_us(const gpo_call *call)
     const pool_axis *a = plan.axis;
     const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t size = bytes == 8 ? 8 : 4, room = shared_room(call);
-    const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
+    const double sms = gpo_processors(call);
     round_plan s = {};
     if (!plan_rounds(plan, least_of(ROUNDS_BYTES, room), static_cast<size_t>(size),
                      &s)) {
@@ -85,10 +83,8 @@ rounds_us(const gpo_call *call)
     const double work = rows * across * WARP * ROUNDS_WORK / GRADIENT_RATE;
     const double wave_us =
         fmax(ROUND_TILE_US + ROUND_STEP_US * steps, work * fmin(resident, per_sm));
-    const double moved = planes * (static_cast<double>(plan.plane) * bytes +
-                                   static_cast<double>(plan.outputs) * (bytes + 8));
     return ROUNDS_US + ceil(per_sm / resident) * wave_us +
-           ROUNDS_UNHIDDEN * moved / (GRADIENT_BYTES * sms);
+           ROUNDS_UNHIDDEN * moved_bytes(call) / (GRADIENT_BYTES * sms);
 }
 
 /*

@@ -7,6 +7,16 @@
 
 #include "gradient.cuh"
 
+/* Bytes of dx, dy and indices, each once. */
+inline double
+moved_bytes(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const int64_t size = gpo_dtypes[call->out[0].dtype].bytes;
+    return static_cast<double>(plan.planes) *
+           static_cast<double>(plan.plane * size + plan.outputs * (size + 8));
+}
+
 /* Windows of an axis that contain one element, at most. */
 inline double
 windows_per_element(const pool_axis &a)

@@ -127,11 +127,7 @@ plan_march(const gpo_call *call, march_plan *best)
     const pool_axis &w = plan.axis[POOL_W];
     const cell_axis along = cells_of(s.along), across = cells_of(s.across);
     const march_size &size = MARCH_SIZES[s.kind];
-    const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
     const double sms = gpo_processors(call), resident = sms * MARCH_THREADS;
-    const double moved = static_cast<double>(plan.planes) *
-                         (static_cast<double>(plan.plane) * bytes +
-                          static_cast<double>(plan.outputs) * (bytes + 8));
     const double loads = size.across * size.row;
     const double places = static_cast<double>(s.along.stride * s.across.stride);
     const double asked = fmin(static_cast<double>(s.along.kernel), size.along) *
@@ -151,7 +147,7 @@ plan_march(const gpo_call *call, march_plan *best)
         const double waits = WAIT_US * (1 + ceil(steps / size.steps));
         const double us =
             fmax(fmax(units * work / (GRADIENT_RATE * sms), waves * waits),
-                 moved / (GRADIENT_BYTES * sms));
+                 moved_bytes(call) / (GRADIENT_BYTES * sms));
         s.us = GRADIENT_LAUNCH_US + WAIT_US + MARCH_MEASURED * us;
         s.units = static_cast<int64_t>(units);
         if (units < 1 << 30 && s.us < best->us) {

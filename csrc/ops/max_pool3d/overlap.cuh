@@ -24,7 +24,7 @@ struct overlap_plan {
     int log_lanes;    /* that ask the windows of one element */
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int threads;      /* of a block */
-    int64_t listed;   /* elements named by a block's windows, at most */
+    int64_t listed;   /* elements named that a block lists at once, a multiple of 32 */
     int64_t bytes;    /* of shared memory */
     double us;        /* estimated */
 };
@@ -55,38 +55,74 @@ windows_reaching(const pool_axis &a, int64_t n)
                      : least_of((n + pool_extent(&a) - 2) / a.stride + 1, a.out);
 }
 
+/* What a block has at most. */
+struct box_counts {
+    double elements, windows;
+};
+
+/* Counts the blocks and windows of a plan whose boxes are known. */
+inline box_counts
+count_boxes(const gpo_call *call, overlap_plan *s)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    box_counts n = {static_cast<double>(s->together), static_cast<double>(s->together)};
+    s->blocks = ceil_div(plan.planes, s->together);
+    for (int d = 0; d < POOL_AXES; d++) {
+        s->reach[d] = static_cast<int>(windows_reaching(plan.axis[d], s->side[d]));
+        n.elements *= s->side[d];
+        n.windows *= s->reach[d];
+        s->blocks *= s->tiles[d];
+    }
+    return n;
+}
+
+/* Whether 16 bits count the elements, and gradients of `size` bytes leave room. */
+inline bool
+may_fit(const box_counts &n, int64_t size, int64_t room)
+{
+    return n.elements < NO_ELEMENT &&
+           n.windows * static_cast<double>(size) <= static_cast<double>(room);
+}
+
+/*
+ * What instructions, waits and bytes take together: blocks beside each other hide what
+ * does not take longest, and a block alone about half of it.
+ */
+inline double
+together_us(const double (&parts)[3], double resident)
+{
+    const double most = fmax(fmax(parts[0], parts[1]), parts[2]);
+    return most + (parts[0] + parts[1] + parts[2] - most) / (resident + 1);
+}
+
 /* Completes a plan whose boxes are known; false if a block has more than `room`. */
 inline bool
 measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int64_t size = gpo_dtypes[call->out[0].dtype].bytes;
-    double elements = s->together, windows = s->together, most = 1, mean = 1;
+    double most = 1, mean = 1;
     double named_by = 1; /* windows that name one element */
     double rows = 1, mean_rows = 1;
-    s->blocks = ceil_div(plan.planes, s->together);
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis &a = plan.axis[d];
-        const window_count w = windows_naming(a);
-        s->reach[d] = static_cast<int>(windows_reaching(a, s->side[d]));
-        elements *= s->side[d];
-        windows *= s->reach[d];
-        s->blocks *= s->tiles[d];
+        const window_count w = windows_naming(plan.axis[d]);
         most *= w.most;
         mean *= w.mean;
         named_by *= (fmax(w.mean, 1) + 1) / 2;
         rows *= d < POOL_W ? w.most : 1;
         mean_rows *= d < POOL_W ? fmax(w.mean, 1) : 1;
     }
-    if (elements >= NO_ELEMENT ||
-        windows * static_cast<double>(size) > static_cast<double>(room)) {
+    const box_counts n = count_boxes(call, s);
+    if (!may_fit(n, size, room)) {
         return false;
     }
+    const double elements = n.elements, windows = n.windows;
     s->log_words = 0;
     while (elements > 32.0 * (1 << s->log_words)) {
         s->log_words++;
     }
-    s->listed = static_cast<int64_t>(fmin(elements, windows));
+    const double usual = windows * fmax(LISTED_SHARE, LISTED_OVER / named_by);
+    s->listed = ceil_div(static_cast<int64_t>(fmin(elements, usual)), 32) * 32;
     s->bytes = (static_cast<int64_t>(windows) * (size + 2) + 7) / 8 * 8 +
                (int64_t{4} << s->log_words) + 2 * s->listed;
     if (s->bytes > room) {
@@ -95,9 +131,12 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
                                                        static_cast<double>(s->bytes)));
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const bool are_large = 2 * resident <= OVERLAP_BLOCKS;
-    s->threads =
-        are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
+    const double beside = fmin(resident, ceil(blocks / sms));
+    s->threads = OVERLAP_BLOCK;
+    while (2 * s->threads * beside <= OVERLAP_THREADS &&
+           s->threads * IN_FLIGHT < windows) {
+        s->threads *= 2;
+    }
     s->log_lanes = 0;
     s->shares_rows = rows > 1;
     const double shares = s->shares_rows ? rows : most;
@@ -109,17 +148,10 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
                         elements * ZERO_WORK + windows / named_by * named;
     const double waits = (2 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;
-    const double bytes =
-        static_cast<double>(plan.planes) *
-        static_cast<double>(plan.plane * size + plan.outputs * (size + 8));
     const double parts[] = {ceil(blocks / sms) * work / GRADIENT_RATE,
                             ceil(blocks / (sms * resident)) * waits,
-                            bytes / (GRADIENT_BYTES * sms)};
-    const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
-    const double others_us = parts[0] + parts[1] + parts[2] - most_us;
-    /* blocks beside each other hide what does not take longest */
-    const double hidden = resident + 1; /* a block alone hides about half */
-    s->us = OVERLAP_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / hidden);
+                            moved_bytes(call) / (GRADIENT_BYTES * sms)};
+    s->us = OVERLAP_MEASURED * (GRADIENT_LAUNCH_US + together_us(parts, resident));
     return true;
 }
 
@@ -183,12 +215,20 @@ plan_overlap(const gpo_call *call, overlap_plan *best)
     return plan_boxes(call, measure_boxes, best);
 }
 
+/* Windows overlap, and boxes of them fit by a plan_*(call, &boxes). */
+template <typename Plan>
+inline bool
+takes_boxes(const gpo_call *call, Plan plan)
+{
+    overlap_plan s;
+    return !pool_gradient_plan_of(call)->is_apart && plan(call, &s);
+}
+
 /* Windows overlap and are known, and 16 bits count what a block has. */
 inline bool
 takes_overlapping_windows(const gpo_call *call)
 {
-    overlap_plan s;
-    return !pool_gradient_plan_of(call)->is_apart && plan_overlap(call, &s);
+    return takes_boxes(call, plan_overlap);
 }
 
 template <typename T>

@@ -43,17 +43,15 @@ inline double
 paired_us(const gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
-    const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
     const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
     const double elements = planes * static_cast<double>(plan.plane);
     const double windows = is_paired_deep(plan) ? 8 : 4;
     const int items = paired_items(call);
     const double work =
         elements / items * (PAIRED_WORK + PAIRED_WINDOW_WORK[items - 1] * windows);
-    const double moved =
-        elements * bytes + planes * static_cast<double>(plan.outputs) * (bytes + 8);
     return GRADIENT_LAUNCH_US + WAIT_US +
-           PAIRED_MEASURED * fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms;
+           PAIRED_MEASURED *
+               fmax(work / GRADIENT_RATE, moved_bytes(call) / GRADIENT_BYTES) / sms;
 }
 
 template <typename T>

@@ -58,9 +58,13 @@ constexpr int64_t SEPARATE_BYTES = 32 << 10; /* of dx, of a block */
 
 /* The gradient of overlapping windows (shapes/). */
 constexpr int OVERLAP_BLOCK = 256, OVERLAP_BLOCKS = 4; /* on an SM: 64 registers */
-constexpr int IN_FLIGHT = 4;                           /* windows of a thread */
-constexpr int MOST_LOG_ASKING = 4;                     /* 16 lanes share an element */
-constexpr double ASKED_BY_LANE = 48;                   /* windows, if lanes allow it */
+constexpr int OVERLAP_THREADS = OVERLAP_BLOCKS * OVERLAP_BLOCK;
+constexpr int IN_FLIGHT = 4; /* windows of a thread */
+/* A block lists elements for this share of its windows, or this often as many as it
+   names by estimate. */
+constexpr double LISTED_SHARE = 0.25, LISTED_OVER = 2;
+constexpr int MOST_LOG_ASKING = 4;   /* 16 lanes share an element */
+constexpr double ASKED_BY_LANE = 48; /* windows, if lanes allow it */
 
 /* The gradient of windows that overlap along T and H (shapes/): estimated. */
 constexpr int DEEP_WARPS = 8, DEEP_BLOCKS = 3; /* on an SM: 85 registers */

@@ -10,24 +10,16 @@
 #include "gather.cuh"
 #include "overlap.cuh"
 
-#include <limits.h>
-
 template <typename T>
-struct overlap_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int planes, plane, outputs; /* elements of a plane of dx, of dy */
-    gather_axis axis[POOL_AXES];
-    divider dilation[POOL_AXES];
-    int step[POOL_AXES];        /* windows apart that have a common element */
-    divider per_slice, per_row; /* elements of a plane */
+struct overlap_view : narrow_view<T> {
+    int step[POOL_AXES]; /* windows apart that have a common element */
     int together;
     divider tiles[POOL_AXES];                  /* boxes of a plane */
     divider side[POOL_AXES], reach[POOL_AXES]; /* elements, windows of a box */
     int log_words, log_lanes;
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int windows;      /* of a block, at most */
+    int listed;       /* elements that it lists at once */
 };
 
 /* ---- what a block owns ---- */
@@ -93,68 +85,50 @@ place_of(const divider (&pitch)[POOL_AXES], int q)
     return p;
 }
 
-/* A window in flight from memory: its index, its gradient, its place in the box. */
+/* As many as a box may have; not all of them exist. */
 template <typename T>
-struct coming_window {
-    int64_t found; /* -1 if there is none */
-    T gradient;
-    unsigned t_h, w_plane; /* 16 bits each */
+__device__ __forceinline__ int
+windows_of_box(const overlap_view<T> &v, const box &b)
+{
+    return b.planes * static_cast<int>(v.reach[POOL_T].by) *
+           static_cast<int>(v.reach[POOL_H].by) * static_cast<int>(v.reach[POOL_W].by);
+}
+
+/* The window in place p of a box, if there is one; the first one's index and gradient. */
+template <typename T>
+__device__ __forceinline__ coming_window<T>
+bring_from_box(const overlap_view<T> &v, const box &b, const int64_t *indices,
+               const T *dy, const box_place &p, bool is_in_box)
+{
+    const int *const at = p.at;
+    const bool is_there = is_in_box && at[POOL_T] < b.count[POOL_T] &&
+                          at[POOL_H] < b.count[POOL_H] && at[POOL_W] < b.count[POOL_W];
+    const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
+    const int from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
+    return bring_window(indices, dy, is_there, from);
+}
+
+/* ---- elements ---- */
+
+/*
+ * A box of dx is `pieces` of `piece` elements: one, unless slices are cut into rows.
+ */
+struct box_pieces {
+    bool is_cut;
+    int pieces, piece, begin; /* in the first plane */
 };
 
 template <typename T>
-__device__ __forceinline__ coming_window<T>
-bring_window(const overlap_view<T> &v, const box &b, const int64_t *indices,
-             const T *dy, int windows, int q)
+__device__ __forceinline__ box_pieces
+pieces_of(const overlap_view<T> &v, const box &b)
 {
-    const box_place p = place_of(v.reach, q);
-    const int *const at = p.at;
-    coming_window<T> o = {-1, stored_as<T>(value_type<T>(0)),
-                          static_cast<unsigned>(at[POOL_T] | at[POOL_H] << 16),
-                          static_cast<unsigned>(at[POOL_W] | p.plane << 16)};
-    if (q < windows && at[POOL_T] < b.count[POOL_T] && at[POOL_H] < b.count[POOL_H] &&
-        at[POOL_W] < b.count[POOL_W]) {
-        const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
-        const int from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
-        o.found = indices[from];
-        o.gradient = dy[from];
-    }
-    return o;
-}
-
-/* The number in the box of the element that a window names, or NO_ELEMENT. */
-template <typename T, bool GAPS>
-__device__ __forceinline__ int
-name_of(const overlap_view<T> &v, const box &b, const coming_window<T> &o)
-{
-    const bool is_in_plane =
-        static_cast<uint64_t>(o.found) < static_cast<uint64_t>(v.plane);
-    const int index = static_cast<int>(o.found) & INT_MAX,
-              t = v.per_slice.narrow(index);
-    const int rest = index - t * static_cast<int>(v.per_slice.by);
-    const int h = v.per_row.narrow(rest);
-    const int at[POOL_AXES] = {t - b.from[POOL_T], h - b.from[POOL_H],
-                               rest - h * static_cast<int>(v.per_row.by) -
-                                   b.from[POOL_W]};
-    const int window[POOL_AXES] = {static_cast<int>(o.t_h & 0xffff),
-                                   static_cast<int>(o.t_h >> 16),
-                                   static_cast<int>(o.w_plane & 0xffff)};
-    bool is_own = is_in_plane;
-    int name = static_cast<int>(o.w_plane >> 16);
-#pragma unroll
-    for (int d = POOL_T; d < POOL_AXES; d++) {
-        const gather_axis &a = v.axis[d];
-        const int past = at[d] - (b.start[d] + window[d] * a.stride);
-        const unsigned extent =
-            static_cast<unsigned>(GAPS ? (a.kernel - 1) * a.dilation + 1 : a.kernel);
-        is_own = is_own && static_cast<unsigned>(past) < extent &&
-                 static_cast<unsigned>(at[d]) < static_cast<unsigned>(b.n[d]);
-        if (GAPS) {
-            is_own =
-                is_own && v.dilation[d].narrow(past & INT_MAX) * a.dilation == past;
-        }
-        name = name * static_cast<int>(v.side[d].by) + at[d];
-    }
-    return is_own ? name : NO_ELEMENT;
+    const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
+    const bool is_cut = b.n[POOL_H] < h.in;
+    const int rows = b.n[POOL_H] * b.n[POOL_W];
+    const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
+    const int pieces = is_cut ? b.n[POOL_T] : 1;
+    const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
+    return {is_cut, pieces, piece, begin};
 }
 
 /* ---- the view of a call ---- */
@@ -163,28 +137,17 @@ template <typename T>
 overlap_view<T>
 overlap_view_of(const gpo_call *call, const overlap_plan &s)
 {
-    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     overlap_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
-    v.planes = static_cast<int>(plan.planes);
-    v.plane = static_cast<int>(plan.plane);
-    v.outputs = static_cast<int>(plan.outputs);
+    set_narrow<T>(call, &v);
     v.together = s.together;
     v.windows = s.together;
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis &a = plan.axis[d];
-        v.axis[d] = gather_axis_of(a);
-        v.dilation[d] = divider_of(a.dilation);
-        v.step[d] = static_cast<int>(step_of(a));
+        v.step[d] = static_cast<int>(step_of(pool_gradient_plan_of(call)->axis[d]));
         v.tiles[d] = divider_of(s.tiles[d]);
         v.side[d] = divider_of(s.side[d]);
         v.reach[d] = divider_of(s.reach[d]);
         v.windows *= s.reach[d];
     }
-    v.per_slice = divider_of(plan.axis[POOL_H].in * plan.axis[POOL_W].in);
-    v.per_row = divider_of(plan.axis[POOL_W].in);
     return v;
 }
 

@@ -13,16 +13,8 @@
 #include "../deep.cuh"
 #include "../gather.cuh"
 
-#include <limits.h>
-
 template <typename T>
-struct deep_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int plane, outputs; /* elements of a plane of dx, of dy */
-    gather_axis axis[POOL_AXES];
-    divider per_slice, per_row;     /* elements of dx */
+struct deep_view : narrow_view<T> {
     divider slice_tiles, row_tiles; /* blocks of a plane, of its slices */
     int slices, rows, pitch;        /* of a block; windows of a row, in whole words */
     divider depth;                  /* rows of cells */
@@ -62,12 +54,6 @@ struct deep_room {
 
 /* ---- windows to cells ---- */
 
-template <typename T>
-struct deep_window {
-    int64_t found; /* -1 if there is none */
-    T gradient;
-};
-
 /* The windows of one w', which a thread brings and adds. */
 template <typename T>
 struct deep_column {
@@ -76,10 +62,10 @@ struct deep_column {
     int start; /* where its windows begin in a row of dx */
     bool is_there;
 
-    __device__ __forceinline__ deep_window<T>
+    __device__ __forceinline__ coming_window<T>
     bring(const deep_view<T> &v, const deep_tile &b, int ot, int oh) const
     {
-        deep_window<T> o = {-1, stored_as<T>(value_type<T>(0))};
+        coming_window<T> o = {-1, stored_as<T>(value_type<T>(0))};
         if (is_there && ot <= b.over_t.last && oh <= b.over_h.last) {
             const int at = (ot * v.axis[POOL_H].out + oh) * v.axis[POOL_W].out;
             o.found = indices[at];
@@ -108,14 +94,9 @@ __device__ __forceinline__ deep_place
 place_of_window(const deep_view<T> &v, const deep_tile &b, int64_t found, int t, int h,
                 int w, int slot)
 {
-    const bool is_in_plane =
-        static_cast<uint64_t>(found) < static_cast<uint64_t>(v.plane);
-    const int index = static_cast<int>(found) & INT_MAX,
-              at_t = v.per_slice.narrow(index);
-    const int rest = index - at_t * static_cast<int>(v.per_slice.by);
-    const int at_h = v.per_row.narrow(rest);
-    const int name = rest - at_h * static_cast<int>(v.per_row.by) - w;
-    const bool is_own = is_in_plane & is_below(at_t - t, v.axis[POOL_T].kernel) &
+    const found_element e = element_of(v, found);
+    const int at_t = e.at.t, at_h = e.at.h, name = e.at.w - w;
+    const bool is_own = e.is_in_plane & is_below(at_t - t, v.axis[POOL_T].kernel) &
                         is_below(at_h - h, v.axis[POOL_H].kernel) &
                         is_below(name, v.axis[POOL_W].kernel) &
                         is_below(at_t - b.t0, b.t1 - b.t0) &
@@ -267,7 +248,7 @@ __launch_bounds__(DEEP_WARPS *WARP, DEEP_BLOCKS)
     const int64_t from = b.plane * v.outputs + tid;
     const deep_column<T> column = {v.indices + from, v.dy + from,
                                    tid * aw.stride - aw.padding, tid < aw.out};
-    deep_window<T> ring[FLIGHT];
+    coming_window<T> ring[FLIGHT];
     if (adds) {
 #pragma unroll
         for (int k = 0; k < FLIGHT; k++) {
@@ -357,22 +338,12 @@ template <typename T>
 gpo_status
 max_pool3d_backward_deep_windows(gpo_call *call)
 {
-    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     deep_plan s = {};
     if (!has_deep_rows(call) || !plan_deep(call, &s)) {
         return GPO_OK; /* dx is empty: its row of the table takes no other */
     }
     deep_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
-    v.plane = static_cast<int>(plan.plane);
-    v.outputs = static_cast<int>(plan.outputs);
-    for (int d = 0; d < POOL_AXES; d++) {
-        v.axis[d] = gather_axis_of(plan.axis[d]);
-    }
-    v.per_slice = divider_of(plan.axis[POOL_H].in * plan.axis[POOL_W].in);
-    v.per_row = divider_of(plan.axis[POOL_W].in);
+    set_narrow<T>(call, &v);
     v.slice_tiles = divider_of(s.slice_tiles);
     v.row_tiles = divider_of(s.row_tiles);
     v.slices = s.slices;

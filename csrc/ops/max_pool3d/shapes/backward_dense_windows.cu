@@ -80,17 +80,13 @@ template <typename T>
 __device__ __forceinline__ void
 store_box(const overlap_view<T> &v, const box &b, const dense_room<T> &room)
 {
-    const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
-    const bool is_cut = b.n[POOL_H] < h.in;
-    const int rows = b.n[POOL_H] * b.n[POOL_W];
-    const int pieces = is_cut ? b.n[POOL_T] : 1;
-    const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
+    const box_pieces p = pieces_of(v, b);
     const int apart = static_cast<int>(v.side[POOL_H].by * v.side[POOL_W].by);
-    const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
-    T *const to = v.dx + b.plane * v.plane + begin;
-    const int tid = threadIdx.x, threads = blockDim.x, crew = is_cut ? WARP : threads;
-    for (int k = tid / crew; k < pieces; k += threads / crew) {
-        store_sums(to + k * (h.in * w.in), piece, room, k * apart, tid % crew, crew);
+    T *const to = v.dx + b.plane * v.plane + p.begin;
+    const int tid = threadIdx.x, threads = blockDim.x, crew = p.is_cut ? WARP : threads;
+    for (int k = tid / crew; k < p.pieces; k += threads / crew) {
+        store_sums(to + k * static_cast<int>(v.per_slice.by), p.piece, room, k * apart,
+                   tid % crew, crew);
     }
 }
 
@@ -101,35 +97,18 @@ struct dense_masks {
     unsigned offsets[POOL_AXES];
 };
 
-/* A window's index and gradient, on their way from memory. */
-template <typename T>
-struct dense_window {
-    int64_t found; /* -1 if there is none */
-    T gradient;
-};
-
 /* Window q of a box; the windows of whole planes follow each other in dy. */
 template <typename T, bool WHOLE>
-__device__ __forceinline__ dense_window<T>
+__device__ __forceinline__ coming_window<T>
 bring_dense(const overlap_view<T> &v, const box &b, const int64_t *indices, const T *dy,
             int windows, int q)
 {
-    dense_window<T> o = {-1, stored_as<T>(value_type<T>(0))};
-    int from = q;
-    bool is_there = q < windows;
-    if constexpr (!WHOLE) {
-        const box_place p = place_of(v.reach, q);
-        const int *const at = p.at;
-        is_there = is_there && at[POOL_T] < b.count[POOL_T] &&
-                   at[POOL_H] < b.count[POOL_H] && at[POOL_W] < b.count[POOL_W];
-        const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
-        from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
+    if constexpr (WHOLE) {
+        return bring_window(indices, dy, q < windows, q);
     }
-    if (is_there) {
-        o.found = indices[from];
-        o.gradient = dy[from];
+    else {
+        return bring_from_box(v, b, indices, dy, place_of(v.reach, q), q < windows);
     }
-    return o;
 }
 
 /* The number in the box of the element that window q names, or NO_ELEMENT. */
@@ -138,17 +117,12 @@ __device__ __forceinline__ int
 dense_name(const overlap_view<T> &v, const box &b, const dense_masks &masks,
            int64_t found, int q)
 {
-    const bool is_in_plane =
-        static_cast<uint64_t>(found) < static_cast<uint64_t>(v.plane);
-    const int index = static_cast<int>(found) & INT_MAX, t = v.per_slice.narrow(index);
-    const int rest = index - t * static_cast<int>(v.per_slice.by);
-    const int h = v.per_row.narrow(rest);
-    const int at[POOL_AXES] = {t - b.from[POOL_T], h - b.from[POOL_H],
-                               rest - h * static_cast<int>(v.per_row.by) -
-                                   b.from[POOL_W]};
+    const found_element e = element_of(v, found);
+    const int at[POOL_AXES] = {e.at.t - b.from[POOL_T], e.at.h - b.from[POOL_H],
+                               e.at.w - b.from[POOL_W]};
     const box_place p = place_of(v.reach, q);
     unsigned past = 0, bits = 1;
-    bool is_own = is_in_plane;
+    bool is_own = e.is_in_plane;
     int name = p.plane;
 #pragma unroll
     for (int d = POOL_T; d < POOL_AXES; d++) {
@@ -163,7 +137,7 @@ dense_name(const overlap_view<T> &v, const box &b, const dense_masks &masks,
         }
     }
     is_own = is_own && past < MOST_EXTENT && bits != 0;
-    return !is_own ? NO_ELEMENT : WHOLE ? p.plane * v.plane + index : name;
+    return !is_own ? NO_ELEMENT : WHOLE ? p.plane * v.plane + e.index : name;
 }
 
 /* ---- the kernel ---- */
@@ -178,13 +152,11 @@ __launch_bounds__(DENSE_BLOCK, 1)
     const dense_room<T> room = dense_room_of(v, memory);
     const box b = box_of(v, blockIdx.x);
     const int tid = threadIdx.x, threads = blockDim.x;
-    const int windows = b.planes * static_cast<int>(v.reach[POOL_T].by) *
-                        static_cast<int>(v.reach[POOL_H].by) *
-                        static_cast<int>(v.reach[POOL_W].by);
+    const int windows = windows_of_box(v, b);
     const int64_t *const indices = v.indices + b.window;
     const T *const dy = v.dy + b.window;
     for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
-        dense_window<T> coming[IN_FLIGHT];
+        coming_window<T> coming[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
             coming[k] = bring_dense<T, WHOLE>(v, b, indices, dy, windows,

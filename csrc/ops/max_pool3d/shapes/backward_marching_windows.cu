@@ -20,10 +20,7 @@ struct march_axis {
 };
 
 template <typename T>
-struct march_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
+struct march_view : gradient_arrays<T> {
     int plane, outputs; /* elements to the next plane of dx, of dy */
     march_axis along, across, row;
     int along_in, along_out,
@@ -274,9 +271,7 @@ max_pool3d_backward_marching_windows(gpo_call *call)
         return GPO_OK; /* dx is empty: its row of the table takes no other */
     }
     march_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
+    set_arrays<T>(call, &v);
     v.plane = static_cast<int>(plan.plane);
     v.outputs = static_cast<int>(plan.outputs);
     v.along = march_axis_of(s.along);

@@ -34,25 +34,65 @@ room_of(const overlap_view<T> &v, unsigned char *memory)
 
 /* ---- zeros ---- */
 
-/* A box is contiguous, unless slices are cut into rows. */
 template <typename T>
 __device__ __forceinline__ void
 clear_box(const overlap_view<T> &v, const box &b)
 {
-    const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
-    const bool is_cut = b.n[POOL_H] < h.in;
-    const int rows = b.n[POOL_H] * b.n[POOL_W];
-    const int pieces = is_cut ? b.n[POOL_T] : 1;
-    const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
-    const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
-    T *to = v.dx + b.plane * v.plane + begin;
-    for (int k = 0; k < pieces; k++) {
-        clear(to, piece);
-        to += h.in * w.in;
+    const box_pieces p = pieces_of(v, b);
+    T *const to = v.dx + b.plane * v.plane + p.begin;
+    for (int k = 0; k < p.pieces; k++) {
+        clear(to + k * static_cast<int>(v.per_slice.by), p.piece);
     }
 }
 
 /* ---- names ---- */
+
+/* A window on its way from memory, and its place in the box. */
+template <typename T>
+struct placed_window : coming_window<T> {
+    unsigned t_h, w_plane; /* 16 bits each */
+};
+
+template <typename T>
+__device__ __forceinline__ placed_window<T>
+bring_placed(const overlap_view<T> &v, const box &b, const int64_t *indices,
+             const T *dy, int windows, int q)
+{
+    const box_place p = place_of(v.reach, q);
+    return {bring_from_box(v, b, indices, dy, p, q < windows),
+            static_cast<unsigned>(p.at[POOL_T] | p.at[POOL_H] << 16),
+            static_cast<unsigned>(p.at[POOL_W] | p.plane << 16)};
+}
+
+/* The number in the box of the element that a window names, or NO_ELEMENT. */
+template <typename T, bool GAPS>
+__device__ __forceinline__ int
+name_of(const overlap_view<T> &v, const box &b, const placed_window<T> &o)
+{
+    const found_element e = element_of(v, o.found);
+    const int at[POOL_AXES] = {e.at.t - b.from[POOL_T], e.at.h - b.from[POOL_H],
+                               e.at.w - b.from[POOL_W]};
+    const int window[POOL_AXES] = {static_cast<int>(o.t_h & 0xffff),
+                                   static_cast<int>(o.t_h >> 16),
+                                   static_cast<int>(o.w_plane & 0xffff)};
+    bool is_own = e.is_in_plane;
+    int name = static_cast<int>(o.w_plane >> 16);
+#pragma unroll
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        const gather_axis &a = v.axis[d];
+        const int past = at[d] - (b.start[d] + window[d] * a.stride);
+        const unsigned extent =
+            static_cast<unsigned>(GAPS ? (a.kernel - 1) * a.dilation + 1 : a.kernel);
+        is_own = is_own && static_cast<unsigned>(past) < extent &&
+                 static_cast<unsigned>(at[d]) < static_cast<unsigned>(b.n[d]);
+        if (GAPS) {
+            is_own =
+                is_own && v.dilation[d].narrow(past & INT_MAX) * a.dilation == past;
+        }
+        name = name * static_cast<int>(v.side[d].by) + at[d];
+    }
+    return is_own ? name : NO_ELEMENT;
+}
 
 /* Marks an element; all lanes of a warp together. */
 template <typename T>
@@ -67,15 +107,19 @@ mark(const overlap_view<T> &v, const overlap_room<T> &room, int name)
     }
 }
 
-/* Lists the elements marked; *listed of them, in any order of warps. */
+/*
+ * Lists the elements marked in words [from, to), in any order of warps, as far as there
+ * is room; *listed of them.
+ */
 template <typename T>
 __device__ __forceinline__ void
-list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
+list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int from, int to,
+            int *listed)
 {
-    const int lane = threadIdx.x % WARP, words = 1 << v.log_words;
-    for (int base = 0; base < words; base += blockDim.x) { /* uniform */
+    const int lane = threadIdx.x % WARP;
+    for (int base = from; base < to; base += blockDim.x) { /* uniform */
         const int word = base + static_cast<int>(threadIdx.x);
-        unsigned bits = word < words ? room.named[word] : 0;
+        unsigned bits = word < to ? room.named[word] : 0;
         const int own = __popc(bits);
         int upto = own;
 #pragma unroll
@@ -87,7 +131,10 @@ list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
         slot = __shfl_sync(ALL_LANES, slot, WARP - 1) + upto - own;
         for (; bits != 0; bits &= bits - 1) {
             const int bit = __ffs(static_cast<int>(bits)) - 1;
-            room.list[slot++] = static_cast<uint16_t>(bit << v.log_words | word);
+            if (slot < v.listed) {
+                room.list[slot] = static_cast<uint16_t>(bit << v.log_words | word);
+            }
+            slot++;
         }
     }
 }
@@ -191,7 +238,8 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
 /* ---- the kernel ---- */
 
 template <typename T, bool GAPS>
-__global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
+__global__ void
+__launch_bounds__(OVERLAP_THREADS, 1)
     max_pool3d_backward_overlapping_windows_kernel(overlap_view<T> v)
 {
     GPO_DYN_SHARED(unsigned char, memory);
@@ -199,9 +247,7 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
     const overlap_room<T> room = room_of(v, memory);
     const box b = box_of(v, blockIdx.x);
     const int tid = threadIdx.x, threads = blockDim.x;
-    const int windows = b.planes * static_cast<int>(v.reach[POOL_T].by) *
-                        static_cast<int>(v.reach[POOL_H].by) *
-                        static_cast<int>(v.reach[POOL_W].by);
+    const int windows = windows_of_box(v, b);
     const int64_t *const indices = v.indices + b.window;
     const T *const dy = v.dy + b.window;
     for (int k = tid; k < 1 << v.log_words; k += threads) {
@@ -211,11 +257,11 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
         listed[0] = 0;
     }
     for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
-        coming_window<T> coming[IN_FLIGHT];
+        placed_window<T> coming[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
             coming[k] =
-                bring_window(v, b, indices, dy, windows, base + k * threads + tid);
+                bring_placed(v, b, indices, dy, windows, base + k * threads + tid);
         }
         if (base == 0) { /* while those are on their way */
             clear_box(v, b);
@@ -233,9 +279,24 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
         }
     }
     __syncthreads();
-    list_marked(v, room, listed);
+    list_marked(v, room, 0, 1 << v.log_words, listed);
     __syncthreads();
-    add_named<T, GAPS>(v, b, room, listed[0]);
+    if (listed[0] <= v.listed) {
+        add_named<T, GAPS>(v, b, room, listed[0]);
+        return;
+    }
+    /* more than the list has room for: as many words at a time as it surely has */
+    for (int from = 0; from < 1 << v.log_words; from += v.listed / 32) {
+        __syncthreads();
+        if (tid == 0) {
+            listed[0] = 0;
+        }
+        __syncthreads();
+        const int to = from + v.listed / 32, words = 1 << v.log_words;
+        list_marked(v, room, from, to < words ? to : words, listed);
+        __syncthreads();
+        add_named<T, GAPS>(v, b, room, listed[0]);
+    }
 }
 
 /* ---- launch ---- */
@@ -251,6 +312,7 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     overlap_view<T> v = overlap_view_of<T>(call, s);
     v.log_words = s.log_words;
     v.log_lanes = s.log_lanes;
+    v.listed = static_cast<int>(s.listed);
     v.shares_rows = s.shares_rows;
     const size_t bytes = static_cast<size_t>(s.bytes);
     const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));

@@ -10,17 +10,10 @@
 #include "../gather.cuh"
 
 template <typename T>
-struct separate_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int planes, plane, outputs; /* elements of a plane of dx, of dy */
-    int together, piece;        /* planes of a block; elements of each at most */
-    divider pieces;             /* of a plane */
-    gather_axis axis[POOL_AXES];
-    divider dilation[POOL_AXES];
+struct separate_view : narrow_view<T> {
+    int together, piece; /* planes of a block; elements of each at most */
+    divider pieces;      /* of a plane */
     bool has_gaps;
-    divider per_slice, per_row; /* elements of a plane */
 };
 
 /* What a block owns: elements of planes, and the windows that reach into them. */
@@ -63,19 +56,16 @@ share_of(const separate_view<T> &v, int block)
     return p;
 }
 
-/* A window on its way from memory. */
 template <typename T>
-struct separate_window {
-    int64_t found; /* -1 if there is none */
-    T gradient;
-    int plane, at[POOL_AXES];
+struct separate_window : coming_window<T> {
+    int plane, at[POOL_AXES]; /* of the window */
 };
 
 template <typename T>
 __device__ __forceinline__ separate_window<T>
-bring_window(const separate_view<T> &v, const separate_part &p, int windows, int q)
+bring_separate(const separate_view<T> &v, const separate_part &p, int windows, int q)
 {
-    separate_window<T> o = {-1, stored_as<T>(value_type<T>(0)), 0, {}};
+    separate_window<T> o = {{-1, stored_as<T>(value_type<T>(0))}, 0, {}};
     if (q < windows) {
 #pragma unroll
         for (int d = POOL_W; d >= POOL_T; d--) {
@@ -87,8 +77,8 @@ bring_window(const separate_view<T> &v, const separate_part &p, int windows, int
         const int line = o.at[POOL_T] * v.axis[POOL_H].out + o.at[POOL_H];
         const int64_t from = static_cast<int64_t>(o.plane) * v.outputs +
                              line * v.axis[POOL_W].out + o.at[POOL_W];
-        o.found = v.indices[from];
-        o.gradient = v.dy[from];
+        static_cast<coming_window<T> &>(o) =
+            bring_window(v.indices + from, v.dy + from, true, 0);
     }
     return o;
 }
@@ -102,10 +92,9 @@ store_window(const separate_view<T> &v, const separate_part &p,
     if (o.found < p.begin || o.found >= p.end) {
         return;
     }
-    const int index = static_cast<int>(o.found), t = v.per_slice.narrow(index);
-    const int rest = index - t * static_cast<int>(v.per_slice.by);
-    const int h = v.per_row.narrow(rest);
-    const int at[] = {t, h, rest - h * static_cast<int>(v.per_row.by)};
+    const int index = static_cast<int>(o.found);
+    const coordinates e = coordinates_of(v, index);
+    const int at[] = {e.t, e.h, e.w};
     bool is_own = true;
 #pragma unroll
     for (int d = POOL_T; d < POOL_AXES; d++) {
@@ -134,7 +123,7 @@ __launch_bounds__(SEPARATE_BLOCK)
         separate_window<T> coming[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
-            coming[k] = bring_window(v, p, windows, base + k * SEPARATE_BLOCK + tid);
+            coming[k] = bring_separate(v, p, windows, base + k * SEPARATE_BLOCK + tid);
         }
         if (base == 0) { /* while those are on their way */
             const int64_t from = static_cast<int64_t>(p.plane) * v.plane + p.begin;
@@ -154,25 +143,13 @@ template <typename T>
 gpo_status
 max_pool3d_backward_separate_windows(gpo_call *call)
 {
-    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const separate_plan s = plan_separate(call);
     separate_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
-    v.planes = static_cast<int>(plan.planes);
-    v.plane = static_cast<int>(plan.plane);
-    v.outputs = static_cast<int>(plan.outputs);
+    set_narrow<T>(call, &v);
     v.together = static_cast<int>(s.together);
     v.piece = static_cast<int>(s.piece);
     v.pieces = divider_of(s.pieces);
-    v.has_gaps = plan.has_gaps;
-    for (int d = 0; d < POOL_AXES; d++) {
-        v.axis[d] = gather_axis_of(plan.axis[d]);
-        v.dilation[d] = divider_of(plan.axis[d].dilation);
-    }
-    v.per_slice = divider_of(plan.axis[POOL_H].in * plan.axis[POOL_W].in);
-    v.per_row = divider_of(plan.axis[POOL_W].in);
+    v.has_gaps = pool_gradient_plan_of(call)->has_gaps;
     return GPO_LAUNCH(call, grid_of(s.blocks), SEPARATE_BLOCK, 0,
                       (max_pool3d_backward_separate_windows_kernel<T>), v);
 }
