@@ -177,9 +177,10 @@ typedef struct job {
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
     bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
     bool any_scalar;                /* in a block */
-    bool held;           /* the loop reads scalars in place: one element each */
-    bool flat;           /* operands that are not scalars are read in place */
-    int64_t step;        /* elements to prefetch at once; 0: none */
+    bool held;    /* the loop reads operands but the first in place: one element each */
+    bool flat;    /* operands that are not scalars are read in place */
+    bool direct;  /* all are, run by run */
+    int64_t step; /* elements to prefetch at once; 0: none */
     int64_t chunk;       /* elements of a task */
     int64_t block;       /* elements of a block */
     int64_t block_bytes; /* of all blocks of a task */
@@ -253,7 +254,7 @@ find_tiles(job *j)
 static bool
 has_block(const job *j, int k)
 {
-    return j->scalar[k] ? !j->held : !j->flat;
+    return j->scalar[k] || (j->held && k > 0) ? !j->held : !j->flat;
 }
 
 /*
@@ -293,15 +294,31 @@ size_steps(job *j)
     j->step = plan->size * bytes >= WORTH_STEPS ? STEP_BYTES / widest : 0;
 }
 
-/* Whether every operand but the first is a scalar. */
+/* Whether every operand but the first is a scalar, or along long rows one element. */
 static bool
 is_array_and_scalars(const elementwise_plan *plan)
 {
+    const int last = plan->ndim - 1;
+    const bool is_long = last >= 0 && plan->shape[last] >= LONG_RUN;
     bool found = plan->inputs > 1 && !elementwise_is_scalar(plan, 0);
     for (int k = 1; k < plan->inputs; k++) {
-        found = found && elementwise_is_scalar(plan, k);
+        found = found && (elementwise_is_scalar(plan, k) ||
+                          (is_long && plan->strides[k][last] == 0));
     }
     return found;
+}
+
+/* Sets direct. */
+static void
+find_direct(job *j)
+{
+    const elementwise_plan *plan = j->plan;
+    const int last = plan->ndim - 1;
+    j->direct = last >= 0 && (last == 0 || plan->shape[last] >= LONG_RUN) &&
+                j->across < 0 && !j->widen;
+    for (int k = 0; k < plan->inputs; k++) {
+        j->direct = j->direct && (plan->strides[k][last] == 1 || (j->held && k > 0));
+    }
 }
 
 /* The cost of the elements of a call, in elements of a sum. */
@@ -360,6 +377,7 @@ start(job *j, const gpo_call *call, bool plain)
     if (!plain && plan->ndim > 1) {
         find_tiles(j);
     }
+    find_direct(j);
 }
 
 /* ---- operands in blocks ---- */
@@ -435,7 +453,7 @@ run_steps(const job *j, int64_t n, const void *const *in, void *out)
         const int64_t m = left < j->step ? left : j->step;
         const void *next[ELEMENTWISE_INPUTS] = {at[0], at[1], at[2]};
         for (int k = 0; k < j->plan->inputs; k++) {
-            if (!j->scalar[k]) {
+            if (!j->scalar[k] && !(j->held && k > 0)) {
                 next[k] = (const char *)at[k] + m * j->plan->bytes[k];
                 prefetch_lines(next[k], m * j->plan->bytes[k]);
             }
@@ -498,21 +516,17 @@ typedef struct blocks {
 
 /* Points b->in to the next elements of a row, at most m; returns how many. */
 static int64_t
-take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
+take_run(const job *j, cursor *c, int64_t m, blocks *b)
 {
     const elementwise_plan *plan = j->plan;
     const int last = plan->ndim - 1;
     const int64_t run = run_left(c, plan);
-    bool in_place = !j->any_scalar && !j->widen && plan->ndim > 0;
-    for (int k = 0; k < plan->inputs; k++) {
-        in_place = in_place && (j->scalar[k] || plan->strides[k][last] == 1);
-    }
-    m = in_place ? n : m;
     m = m < run ? m : run;
     for (int k = 0; k < plan->inputs; k++) {
         const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
-        b->in[k] = stride == 1 ? c->at[k] : b->packed[k];
-        if (stride == 1 || j->scalar[k] || j->crossed[k] ||
+        const bool in_place = stride == 1 || (j->held && k > 0);
+        b->in[k] = in_place ? c->at[k] : b->packed[k];
+        if (in_place || j->scalar[k] || j->crossed[k] ||
             (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
             continue;
         }
@@ -557,6 +571,34 @@ take_rows(const job *j, cursor *c, int64_t m, blocks *b)
     return rows * n;
 }
 
+/* A chunk whose operands are all read in place, run by run. */
+static void
+chunk_direct(const job *j, int64_t begin, int64_t n, char *out)
+{
+    const elementwise_plan *plan = j->plan;
+    const int last = plan->ndim - 1, walked = last > 0 ? last - 1 : 0;
+    cursor c;
+    seek(&c, j, begin);
+    while (n > 0) {
+        const int64_t run = run_left(&c, plan), m = n < run ? n : run;
+        const int64_t left = plan->shape[walked] - c.index[walked];
+        const bool whole = last > 0 && m == plan->shape[last];
+        const int64_t rows = !whole ? 1 : n / m < left ? n / m : left;
+        const void *in[ELEMENTWISE_INPUTS] = {NULL};
+        for (int k = 0; k < plan->inputs; k++) {
+            in[k] = c.at[k];
+        }
+        for (int64_t r = 0; r < rows; r++, out += m * j->out_bytes) {
+            compute(j, m, in, out, NULL);
+            for (int k = 0; k < plan->inputs; k++) {
+                in[k] = (const char *)in[k] + plan->strides[k][walked] * plan->bytes[k];
+            }
+        }
+        advance(&c, plan, whole ? walked : last, whole ? rows : m);
+        n -= rows * m;
+    }
+}
+
 /*
  * `memory` holds a block for each input, and another one if the cast widens; `tile` has
  * the elements of the crossed operands.
@@ -569,6 +611,10 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
     cursor c;
     blocks b = {.filled = {0}};
     if (plan->inputs < 1) { /* every operator has inputs */
+        return;
+    }
+    if (j->direct) {
+        chunk_direct(j, begin, n, out);
         return;
     }
     seek(&c, j, begin);
@@ -590,7 +636,7 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
         int64_t m = n < j->block ? n : j->block;
         const bool rows = plan->ndim > 1 && run < LONG_RUN && run <= m &&
                           c.index[plan->ndim - 1] == 0;
-        m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
+        m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, m, &b);
         for (int k = 0; k < plan->inputs; k++) {
             b.in[k] = tile && j->crossed[k] ? tile[k] + done * plan->bytes[k] : b.in[k];
         }

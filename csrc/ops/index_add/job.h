@@ -15,9 +15,14 @@
 
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 enum {
     LONG_ROW = 512, /* bytes of a row of the source, the next of which are prefetched */
     SOURCE_AHEAD = 2, /* so many rows */
+    PART = 256,       /* elements of a row of float16 that are widened at once */
 };
 enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
 

@@ -32,6 +32,7 @@ enum {
     LEAST_TASKS = 8,       /* with several tiles each */
     DEPTH = 128,           /* rows of x whose means stay in L1: 16 KiB */
     ALIASED = 512,         /* bytes; rows this multiple apart compete for lines of L1 */
+    TERMS_ALONE = 16,      /* for each batch, from which on it is multiplied alone */
     SHORT = 64,            /* rows of x, up to which storing results costs the most */
     GROUP_BYTES = 1 << 17, /* of x per task */
 };
@@ -353,7 +354,8 @@ run(gpo_call *call, bool parallel)
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.value_bytes = j.dtype == GPO_F64 ? sizeof(double) : sizeof(float);
     const int64_t half = TILE_BYTES / 2 / j.value_bytes;
-    j.is_alone = p->batches <= half / 2; /* in a tile most columns would be padding */
+    /* In a tile most columns would be padding, which for few terms costs less than lanes. */
+    j.is_alone = p->batches <= half / 2 && p->rows > TERMS_ALONE * p->batches;
     j.columns = j.is_alone ? p->batches : p->batches <= half ? half : 2 * half;
     j.tile = j.is_alone ? 1 : j.columns;
     j.tiles = ceil_div(p->batches, j.columns);

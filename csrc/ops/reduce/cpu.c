@@ -651,7 +651,7 @@ row_group(void *context, int64_t i, void *memory)
     int64_t index[BATCH];
     cursor c;
     seek(&c, j->origin, j->kept, f->bytes, i * j->group);
-    if (!short_rows && is_few(j)) {
+    if ((!short_rows || (j->arg && cols <= FEW_PLACES)) && is_few(j)) {
         few_group(j, &c, i * j->group, end, acc, value, memory);
         return;
     }
