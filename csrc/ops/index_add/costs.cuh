@@ -172,7 +172,7 @@ times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 inline double
 time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double JOIN = 5, BYTE = 0.6, ALONE = 18;
+    constexpr double JOIN = 5, BYTE = 0.6, ALONE = 18, SINGLES = 0.9e6;
     const int64_t sum_bytes =
         index_add_float32_does(call) ? sizeof(float) : sizeof(double);
     const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
@@ -192,7 +192,10 @@ time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
     const int64_t bytes = 2 * sum_bytes + gpo_dtypes[plan.dtype].bytes;
     const double look = 0.3 * 8 * atomics;
     const double line = time_of_line(call, plan, sum_bytes, joined);
-    return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
+    /* A kernel alone, 32,768 bfloat16 into 524,288 9.4 us on an H200, v5 12.1. */
+    const double short_code =
+        !joined && ranges == 1 && index_add_has_few_singles(plan) ? SINGLES : 0;
+    return (ranges - 1) * (RANGE + look) - short_code + (add > line ? add : line) +
            BYTE * static_cast<double>(bytes) * sums;
 }
 
