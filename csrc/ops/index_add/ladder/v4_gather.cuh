@@ -46,7 +46,7 @@ __launch_bounds__(BLOCK)
  */
 template <typename T, int V, int C, typename Payload>
 __global__ void
-__launch_bounds__(BLOCK, C > 1 ? 2 : 3)
+__launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
     index_add_v4_gather(index_add_view<T> a, const uint32_t *key, int64_t n,
                         index_add_gathering<T, Payload> g, int64_t others,
                         int64_t tiles, int lanes)
