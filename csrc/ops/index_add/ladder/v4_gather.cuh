@@ -40,7 +40,7 @@ __launch_bounds__(BLOCK)
 /*
  * `lanes` adjacent threads take one unit, C times V columns each at a time, `lanes` packs
  * apart: the search for a unit's rows is some thousand cycles of waiting, which narrow packs
- * would not be worth.  With C = 1 there are `tiles` of them for a unit, else one.  A unit is
+ * would not be worth.  `tiles` groups of lanes share a row, in turns if C > 1.  A unit is
  * the first or the last run of a chunk, if that run is hot, or one of `others`: a destination
  * that is not hot, or without g.runs the first entry of its run.
  */
@@ -87,7 +87,8 @@ __launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
             begin = begin < from ? from : begin;
             end = end < to ? end : to;
         }
-        for (int64_t column = first_column; column < a.inner; column += C * apart) {
+        for (int64_t column = first_column; column < a.inner;
+             column += tiles * C * apart) {
             const int64_t columns = ceil_div(a.inner - column, apart);
             const int live = columns < C ? static_cast<int>(columns) : C;
             const int64_t at = (o * a.length + k) * a.inner + column;
