@@ -104,30 +104,29 @@ constexpr int GATHERED = sizeof(acc_of<T>) == 8 || sizeof(T) * V == 8 ? 4 : 8;
 
 /*
  * At most `most` packs to a thread at a time, if so many threads are left that SMs are full.
- * Where no destination is hot, as few lanes as fill them then share a row, and take turns of
+ * Where units are many, and none is known to be hot, few lanes share a row and take turns of
  * it, because the search for a unit's rows takes as long as several loads; the chunks of a hot
  * one would wait for each turn.
  */
 inline gather_shape
 gather_shape_of(const gpo_call *call, int64_t across, int64_t units, int most)
 {
-    constexpr int64_t THREADS = 512;            /* of an SM */
-    constexpr int64_t TURNS = 4, NARROWEST = 8; /* of SMs; lanes */
+    constexpr int64_t THREADS = 512; /* of an SM */
+    constexpr int IN_TURNS = 8;      /* lanes */
+    constexpr int64_t MANY = 4;      /* times as many as SMs have threads */
     const int64_t all = index_add_plan_of(call)->outer * units;
     const int64_t full = gpo_processors(call) * THREADS;
-    const int64_t rows = index_add_most(call);
     int lanes = 1;
     while (lanes < WARP && lanes * most < across) {
         lanes *= 2;
     }
     const bool several = most > 1 && across > WARP / 2 && all * lanes >= full;
-    const bool in_turns = several && rows > 0 && rows <= HOT;
+    const bool in_turns =
+        several && all * IN_TURNS >= MANY * full && index_add_most(call) <= HOT;
     while (!several && lanes < WARP && lanes < across) {
         lanes *= 2;
     }
-    while (in_turns && lanes > NARROWEST && all * lanes / 2 >= TURNS * full) {
-        lanes /= 2;
-    }
+    lanes = in_turns && lanes > IN_TURNS ? IN_TURNS : lanes;
     const int64_t tiles = in_turns ? 1 : ceil_div(across, lanes * (several ? most : 1));
     return {lanes, tiles, grid_for(all * tiles * lanes), several};
 }

@@ -18,31 +18,12 @@
 #include "../chunks.cuh"
 #include "../row_sums.cuh"
 
-/* Writes runs[k] for every destination k that has entries. */
-template <typename Payload>
-__global__ void
-__launch_bounds__(BLOCK)
-    index_add_v4_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
-{
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < count;
-         i += step) {
-        const uint32_t k = key[i];
-        if (i == 0 || key[i - 1] != k) {
-            runs[k].begin = static_cast<Payload>(i);
-        }
-        if (i + 1 == count || key[i + 1] != k) {
-            runs[k].end = static_cast<Payload>(i + 1);
-        }
-    }
-}
-
 /*
  * `lanes` adjacent threads take one unit, C times V columns each at a time, `lanes` packs
  * apart: the search for a unit's rows is some thousand cycles of waiting, which narrow packs
- * would not be worth.  `tiles` groups of lanes share a row, in turns if C > 1.  A unit is
- * the first or the last run of a chunk, if that run is hot, or one of `others`: a destination
- * that is not hot, or without g.runs the first entry of its run.
+ * would not be worth.  `tiles` groups of lanes share a row, in turns if C > 1.  A unit is the
+ * first or the last run of a chunk, if that run is hot, or one of `others`: a destination that
+ * is not hot, or without g.runs the first entry of its run.
  */
 template <typename T, int V, int C, typename Payload>
 __global__ void
@@ -61,9 +42,6 @@ __launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
         const int apart = lanes * V;
         const int64_t first_column =
             (u - row * tiles) * C * apart + threadIdx.x % lanes * V;
-        if (first_column >= a.inner) {
-            continue;
-        }
         const bool is_chunk = unit < 2 * g.chunks, is_last = unit >= g.chunks;
         const int64_t chunk = unit - (is_last ? g.chunks : 0), from = chunk * CHUNK;
         const int64_t to = from + CHUNK < n ? from + CHUNK : n;
@@ -107,8 +85,7 @@ __launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
                                   a.by_row, apart * a.by_inner, live, a.alpha,
                                   g.number + begin, static_cast<int>(end - begin));
             const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
-            acc_of<T> *const sums =
-                is_chunk ? g.part + part * a.inner + column : nullptr;
+            acc_of<T> *const sums = g.part + part * a.inner + column; /* of a chunk */
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 if (C > 1 && c >= live) {
@@ -127,7 +104,7 @@ __launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
                     *reinterpret_cast<values<T, V> *>(a.out + at + c * apart) = v;
                 }
             }
-            if constexpr (C == 1) {
+            if (C == 1) {
                 break; /* the other columns are for other threads */
             }
         }
@@ -148,8 +125,7 @@ struct index_add_v4 {
                           others, s.tiles, s.lanes);
     }
 
-    /* Rows that do not split into packs of 16 bytes: pairs, if there are enough to share
-       among threads, or single elements. */
+    /* Rows that are no whole packs, as pairs if there are enough, or single elements. */
     template <typename T, typename Payload>
     static gpo_status gather_parts(gpo_call *call, const index_add_view<T> &a,
                                    const uint32_t *key,
