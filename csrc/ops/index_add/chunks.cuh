@@ -22,6 +22,25 @@ struct index_add_gathering {
     int64_t chunks;
 };
 
+/* Writes runs[k] for every destination k that has entries. */
+template <typename Payload>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_v4_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < count;
+         i += step) {
+        const uint32_t k = key[i];
+        if (i == 0 || key[i - 1] != k) {
+            runs[k].begin = static_cast<Payload>(i);
+        }
+        if (i + 1 == count || key[i + 1] != k) {
+            runs[k].end = static_cast<Payload>(i + 1);
+        }
+    }
+}
+
 /*
  * The last entry of entry i's run, or with WAY = -1 the first: by steps of 1, 2, 4, ...
  * while they stay in the run, then by halves of the step that left it.

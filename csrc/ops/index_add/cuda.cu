@@ -257,7 +257,8 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    /* 7,000 bfloat16 10.0 us on an H200, v5 10.3, 12,000 14.8 and 11.5 */
+    /* 7,000 bfloat16 10.0 us on an H200, v5 10.3, 12,000 14.8 and 11.5; where joined_sums has a
+       thread for each row, 8.7, 4,096 9.0 and 9.1. */
     constexpr int64_t IN_TURN = 128, MINE = 4096, FOR_SUMS = 100 << 10, ROWS = 8192;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
@@ -280,7 +281,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
     const bool has_others = bytes == 2 && index_add_fits_own_rows(plan);
-    return plan.count <= ROWS && mine <= MINE && turns <= (has_others ? 1 : 4) &&
+    const int64_t most_rows = plan.inner == 1 && !joins ? MOST_ROWS : ROWS;
+    return plan.count <= most_rows && mine <= MINE && turns <= (has_others ? 1 : 4) &&
            read <= FOR_SUMS;
 }
 

@@ -5,7 +5,7 @@
 #ifndef GPO_INDEX_ADD_ROW_SUMS_CUH
 #define GPO_INDEX_ADD_ROW_SUMS_CUH
 
-#include "index_add.cuh"
+#include "frame.cuh"
 
 /* C groups of V columns each. */
 template <typename T, int V, int C>
@@ -16,11 +16,11 @@ struct index_add_sums {
 /* V elements in flight: kept as a word until they are added; unpacking would wait. */
 template <typename T, int V>
 struct in_flight {
-    uint4 word;
-};
-template <typename T>
-struct in_flight<T, 1> {
-    T word;
+    std::conditional_t<
+        V == 1, T,
+        std::conditional_t<V * sizeof(T) == 16, uint4,
+                           std::conditional_t<V * sizeof(T) == 8, uint2, unsigned>>>
+        word;
 };
 
 /* Starts the load of V elements that nothing writes during the kernel. */
@@ -28,11 +28,11 @@ template <typename T, int V>
 __device__ __forceinline__ in_flight<T, V>
 send_for(const T *p)
 {
-    if constexpr (V == 1) {
-        return {*p};
+    if constexpr (V * sizeof(T) == 16 && V > 1) {
+        return {load_streamed(reinterpret_cast<const uint4 *>(p))};
     }
     else {
-        return {load_streamed(reinterpret_cast<const uint4 *>(p))};
+        return *reinterpret_cast<const in_flight<T, V> *>(p);
     }
 }
 
@@ -97,27 +97,38 @@ struct gather_shape {
     bool several; /* packs to a thread */
 };
 
-/* Packs of one element that a thread then takes; as many registers of sums. */
-template <typename T>
-constexpr int GATHERED = sizeof(acc_of<T>) == 8 ? 4 : 8;
+/* Packs that a thread then takes at a time, of one element or of a pair; as many registers
+   of sums. */
+template <typename T, int V>
+constexpr int GATHERED = sizeof(acc_of<T>) == 8 || sizeof(T) * V == 8 ? 4 : 8;
 
-/* At most `most` packs to a thread, if so many threads are left that SMs are full. */
+/*
+ * At most `most` packs to a thread at a time, if so many threads are left that SMs are full.
+ * Where units are many, and none is known to be hot, few lanes share a row and take turns of
+ * it, because the search for a unit's rows takes as long as several loads; the chunks of a hot
+ * one would wait for each turn.
+ */
 inline gather_shape
 gather_shape_of(const gpo_call *call, int64_t across, int64_t units, int most)
 {
     constexpr int64_t THREADS = 512; /* of an SM */
-    const int64_t outer = index_add_plan_of(call)->outer;
+    constexpr int IN_TURNS = 8;      /* lanes */
+    constexpr int64_t MANY = 4;      /* times as many as SMs have threads */
+    const int64_t all = index_add_plan_of(call)->outer * units;
+    const int64_t full = gpo_processors(call) * THREADS;
     int lanes = 1;
     while (lanes < WARP && lanes * most < across) {
         lanes *= 2;
     }
-    const bool several = most > 1 && across > WARP / 2 &&
-                         outer * units * lanes >= gpo_processors(call) * THREADS;
+    const bool several = most > 1 && across > WARP / 2 && all * lanes >= full;
+    const bool in_turns =
+        several && all * IN_TURNS >= MANY * full && index_add_most(call) <= HOT;
     while (!several && lanes < WARP && lanes < across) {
         lanes *= 2;
     }
-    const int64_t tiles = ceil_div(across, lanes * (several ? most : 1));
-    return {lanes, tiles, grid_for(outer * units * tiles * lanes), several};
+    lanes = in_turns && lanes > IN_TURNS ? IN_TURNS : lanes;
+    const int64_t tiles = in_turns ? 1 : ceil_div(across, lanes * (several ? most : 1));
+    return {lanes, tiles, grid_for(all * tiles * lanes), several};
 }
 
 #endif

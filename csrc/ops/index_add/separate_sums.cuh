@@ -49,6 +49,13 @@ index_add_ranges(const gpo_call *call, int64_t sum_bytes = sizeof(double))
     return bytes <= most ? 1 : ceil_div(bytes, most);
 }
 
+/* Whether joined_sums has a thread for each row. */
+inline bool
+index_add_has_few_singles(const index_add_plan &plan)
+{
+    return plan.outer == 1 && plan.inner == 1 && plan.count <= FEW_SINGLES;
+}
+
 /* `bytes` of scratch memory, and up to 16 in all, become 0. */
 gpo_status index_add_clear_sums(gpo_call *call, void *sums, int64_t bytes);
 

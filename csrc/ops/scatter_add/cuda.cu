@@ -150,11 +150,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V4];
     }
     const int64_t table_bytes = plan.size * (own < 4 ? 4 : own);
-    if (table_bytes <= SMALL_BYTES && plan.n >= WORTH * plan.size &&
-        plan.n > FEW_FOR_TABLES) {
-        GPO_SAY(why,
-                "v1: 16 KB of shared memory hold the result, which has many elements "
-                "for each place");
+    const bool is_small = table_bytes <= SMALL_BYTES && plan.n >= WORTH * plan.size;
+    const bool has_many =
+        plan.size * sum_bytes <= MANY_BYTES && plan.n >= MANY * plan.size;
+    if ((is_small || has_many) && plan.n > FEW_FOR_TABLES) {
+        GPO_SAY(why, "v1: 32 KB of shared memory hold the sums, which have many "
+                     "elements for each place");
         return &variants[V1];
     }
     if (is_split(call)) {

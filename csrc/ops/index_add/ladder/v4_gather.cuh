@@ -18,35 +18,16 @@
 #include "../chunks.cuh"
 #include "../row_sums.cuh"
 
-/* Writes runs[k] for every destination k that has entries. */
-template <typename Payload>
-__global__ void
-__launch_bounds__(BLOCK)
-    index_add_v4_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
-{
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < count;
-         i += step) {
-        const uint32_t k = key[i];
-        if (i == 0 || key[i - 1] != k) {
-            runs[k].begin = static_cast<Payload>(i);
-        }
-        if (i + 1 == count || key[i + 1] != k) {
-            runs[k].end = static_cast<Payload>(i + 1);
-        }
-    }
-}
-
 /*
- * `lanes` adjacent threads take one unit, C times V columns each, `lanes` packs apart: the
- * search for a unit's rows is some thousand cycles of waiting, which narrow packs would not
- * be worth.  A unit is the first or the
- * last run of a chunk, if that run is hot, or one of `others`: a destination that is not
- * hot, or without g.runs the first entry of its run.
+ * `lanes` adjacent threads take one unit, C times V columns each at a time, `lanes` packs
+ * apart: the search for a unit's rows is some thousand cycles of waiting, which narrow packs
+ * would not be worth.  `tiles` groups of lanes share a row, in turns if C > 1.  A unit is the
+ * first or the last run of a chunk, if that run is hot, or one of `others`: a destination that
+ * is not hot, or without g.runs the first entry of its run.
  */
 template <typename T, int V, int C, typename Payload>
 __global__ void
-__launch_bounds__(BLOCK, C > 1 ? 2 : 3)
+__launch_bounds__(BLOCK, C > 1 || sizeof(Payload) == 8 ? 2 : 3)
     index_add_v4_gather(index_add_view<T> a, const uint32_t *key, int64_t n,
                         index_add_gathering<T, Payload> g, int64_t others,
                         int64_t tiles, int lanes)
@@ -58,14 +39,9 @@ __launch_bounds__(BLOCK, C > 1 ? 2 : 3)
          u < units; u += step) {
         const int64_t row = quotient(u, tiles), o = quotient(row, each);
         const int64_t unit = row - o * each;
-        const int64_t column =
-            ((u - row * tiles) * C * lanes + threadIdx.x % lanes) * V;
         const int apart = lanes * V;
-        if (column >= a.inner) {
-            continue;
-        }
-        const int64_t columns = ceil_div(a.inner - column, apart);
-        const int live = columns < C ? static_cast<int>(columns) : C;
+        const int64_t first_column =
+            (u - row * tiles) * C * apart + threadIdx.x % lanes * V;
         const bool is_chunk = unit < 2 * g.chunks, is_last = unit >= g.chunks;
         const int64_t chunk = unit - (is_last ? g.chunks : 0), from = chunk * CHUNK;
         const int64_t to = from + CHUNK < n ? from + CHUNK : n;
@@ -85,43 +61,51 @@ __launch_bounds__(BLOCK, C > 1 ? 2 : 3)
         if (!is_chunk && begin == end && g.base == a.out) {
             continue; /* nothing to add, and out has x's elements already */
         }
-        const int64_t at = (o * a.length + k) * a.inner + column;
-        in_flight<T, V> base[C] = {};
         if (is_chunk) {
             begin = begin < from ? from : begin;
             end = end < to ? end : to;
         }
-        else {
+        for (int64_t column = first_column; column < a.inner;
+             column += tiles * C * apart) {
+            const int64_t columns = ceil_div(a.inner - column, apart);
+            const int live = columns < C ? static_cast<int>(columns) : C;
+            const int64_t at = (o * a.length + k) * a.inner + column;
+            in_flight<T, V> base[C] = {};
+            if (!is_chunk) {
+#pragma unroll
+                for (int c = 0; c < C; c++) {
+                    if (c < live) {
+                        base[c] = *reinterpret_cast<const in_flight<T, V> *>(
+                            g.base + at + c * apart); /* or out */
+                    }
+                }
+            }
+            const index_add_sums<T, V, C> sum =
+                sum_rows<T, V, C>(a.source + o * a.by_outer + column * a.by_inner,
+                                  a.by_row, apart * a.by_inner, live, a.alpha,
+                                  g.number + begin, static_cast<int>(end - begin));
+            const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
+            acc_of<T> *const sums = g.part + part * a.inner + column; /* of a chunk */
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                if (c < live) {
-                    base[c] = *reinterpret_cast<const in_flight<T, V> *>(
-                        g.base + at + c * apart); /* or out */
+                if (C > 1 && c >= live) {
+                    break;
+                }
+                values<T, V> v;
+                memcpy(v.v, &base[c].word, sizeof v.v);
+#pragma unroll
+                for (int e = 0; e < V; e++) {
+                    if (is_chunk) {
+                        sums[c * apart + e] = sum.v[c][e];
+                    }
+                    v.v[e] = sum_stored(v.v[e], sum.v[c][e]);
+                }
+                if (!is_chunk) {
+                    *reinterpret_cast<values<T, V> *>(a.out + at + c * apart) = v;
                 }
             }
-        }
-        const index_add_sums<T, V, C> sum =
-            sum_rows<T, V, C>(a.source + o * a.by_outer + column * a.by_inner, a.by_row,
-                              apart * a.by_inner, live, a.alpha, g.number + begin,
-                              static_cast<int>(end - begin));
-        const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
-        acc_of<T> *const sums = is_chunk ? g.part + part * a.inner + column : nullptr;
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            if (C > 1 && c >= live) {
-                break;
-            }
-            values<T, V> v;
-            memcpy(v.v, &base[c].word, sizeof v.v);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                if (is_chunk) {
-                    sums[c * apart + e] = sum.v[c][e];
-                }
-                v.v[e] = sum_stored(v.v[e], sum.v[c][e]);
-            }
-            if (!is_chunk) {
-                *reinterpret_cast<values<T, V> *>(a.out + at + c * apart) = v;
+            if (C == 1) {
+                break; /* the other columns are for other threads */
             }
         }
     }
@@ -129,6 +113,37 @@ __launch_bounds__(BLOCK, C > 1 ? 2 : 3)
 
 struct index_add_v4 {
     static constexpr index_add_traits TRAITS = {true, true, false, true};
+
+    template <typename T, int V, int C, typename Payload>
+    static gpo_status start(gpo_call *call, const index_add_view<T> &a,
+                            const uint32_t *key,
+                            const index_add_gathering<T, Payload> &g, int64_t others,
+                            const gather_shape &s)
+    {
+        return GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                          (index_add_v4_gather<T, V, C, Payload>), a, key, a.count, g,
+                          others, s.tiles, s.lanes);
+    }
+
+    /* Rows that are no whole packs, as pairs if there are enough, or single elements. */
+    template <typename T, typename Payload>
+    static gpo_status gather_parts(gpo_call *call, const index_add_view<T> &a,
+                                   const uint32_t *key,
+                                   const index_add_gathering<T, Payload> &g,
+                                   int64_t others, int64_t units)
+    {
+        if constexpr (sizeof(T) == 2 || sizeof(T) == 4) {
+            constexpr int C = GATHERED<T, 2>;
+            const gather_shape s = gather_shape_of(call, a.inner / 2, units, C);
+            if (index_add_is_paired(a) && s.several) {
+                return start<T, 2, C>(call, a, key, g, others, s);
+            }
+        }
+        constexpr int C = GATHERED<T, 1>;
+        const gather_shape s = gather_shape_of(call, a.inner, units, C);
+        return s.several ? start<T, 1, C>(call, a, key, g, others, s)
+                         : start<T, 1, 1>(call, a, key, g, others, s);
+    }
 
     /* Payload: the number of the source row. */
     template <typename T, typename Payload>
@@ -158,24 +173,13 @@ struct index_add_v4 {
         const index_add_gathering<T, Payload> g = {
             pairs.payload, run, a.base, reinterpret_cast<acc_of<T> *>(at + runs),
             ceil_div(a.count, CHUNK)};
-        constexpr int V = pack<T>::SIZE, C = GATHERED<T>;
-        const bool packed = is_packed(a);
-        const gather_shape s = gather_shape_of(call, packed ? a.inner / V : a.inner,
-                                               2 * g.chunks + others, packed ? 1 : C);
-        if (!status && packed) {
-            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                (index_add_v4_gather<T, V, 1, Payload>), a, pairs.key,
-                                a.count, g, others, s.tiles, s.lanes);
-        }
-        else if (!status && s.several) {
-            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                (index_add_v4_gather<T, 1, C, Payload>), a, pairs.key,
-                                a.count, g, others, s.tiles, s.lanes);
-        }
-        else if (!status) {
-            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                (index_add_v4_gather<T, 1, 1, Payload>), a, pairs.key,
-                                a.count, g, others, s.tiles, s.lanes);
+        if (!status) {
+            constexpr int V = pack<T>::SIZE;
+            const int64_t units = 2 * g.chunks + others;
+            status = is_packed(a)
+                         ? start<T, V, 1>(call, a, pairs.key, g, others,
+                                          gather_shape_of(call, a.inner / V, units, 1))
+                         : gather_parts(call, a, pairs.key, g, others, units);
         }
         return status ? status : combine_chunks(call, a, pairs.key, g);
     }

@@ -105,6 +105,28 @@ __launch_bounds__(BLOCK)
     }
 }
 
+/* ---- rows of one element ---- */
+
+/* A thread for each: the shortest code, which comes from memory as data does, and as many
+   SMs as there are blocks.  One slice; all of out. */
+template <typename T, typename Sum>
+__global__ void
+__launch_bounds__(BLOCK) index_add_single_sums_kernel(index_add_view<T> a, Sum *sums)
+{
+    let_next_start();
+    const int s = static_cast<int>(blockIdx.x * BLOCK + threadIdx.x);
+    if (s >= a.count) {
+        return;
+    }
+    const int64_t entry = entry_of(a.index, s);
+    const Sum term = index_add_term<Sum>(a.source[s * a.by_row], a);
+    wait_for_before();
+    const int64_t k = place_of_entry(a.index, entry, s);
+    if (k >= 0) {
+        atomic_add(sums + k, term);
+    }
+}
+
 /* ---- one of several ranges ---- */
 
 /* Rows of a warp that go to the range: the destination, and the row from the warp's first
@@ -224,6 +246,11 @@ struct index_add_joins : index_add_wide_atomics {
             return GPO_FOLLOW(call, true, grid, BLOCK, 0,
                               (index_add_joined_sums_kernel<T, Sum, 1, true>), a, range,
                               sums, a.inners);
+        }
+        if (index_add_has_few_singles(*index_add_plan_of(call)) &&
+            range.n == a.length) {
+            return GPO_FOLLOW(call, true, grid_for(n), BLOCK, 0,
+                              (index_add_single_sums_kernel<T, Sum>), a, sums);
         }
         if (V > 1 && is_packed(a)) {
             return add_packs<T, Sum, V>(call, a, range, sums);
