@@ -79,6 +79,16 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-scan.json ---- */
 
+/* Rows that fit one tile and are for cluster_rows, whose threads share them eight ways: of
+   3,990 float32 6.8 us on an H200, v3 8.1, 4 of 1,401 7.0 and 8.3, 7 of 512 float64 6.8,
+   short_rows 8.6. */
+constexpr int64_t FEW_FOR_CLUSTERS = 7;
+
+/* Bytes of elements of up to 4 bytes up to which v4 beats v5: 5,956,423 float32 24.6 us on
+   an H200, v5 29.0, 19,937,266 float16 38.8 and 40.0; but 11,684,088 float32 40.5 and 38.5,
+   3,921,020 float64 34.6 and 30.1. */
+constexpr int64_t LARGE_NARROW_BYTES = 40 << 20;
+
 /* Whether columns fill the device, or are short. */
 static bool
 are_walked(const gpo_call *call)
@@ -177,12 +187,18 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
         plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
         !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs);
-    if (has_short_rows(call) && !(has_clusters && plan.rows <= FEW_SHORT)) {
+    if (has_short_rows(call) && !(has_clusters && plan.rows <= FEW_FOR_CLUSTERS)) {
         GPO_SAY(why, "short_rows: rows of %lld elements share tiles",
                 static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
     const int size = pack_size(call), spare = size - 1;
+    if (has_clusters && plan.rows <= FEW_FOR_CLUSTERS &&
+        plan.cols + spare <= THREADS * PACKS * size) {
+        GPO_SAY(why, "cluster_rows: %lld rows of a tile each, which blocks share",
+                static_cast<long long>(plan.rows));
+        return &variants[CLUSTER_ROWS];
+    }
     if (plan.cols + spare <= THREADS * PACKS * size) {
         GPO_SAY(why, "v3 waits for nothing where a row fits one tile");
         return &variants[V3];
@@ -204,7 +220,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[ONE_WAVE];
     }
     if (bytes > 1 && plan.cols * bytes > LONG_ROW_BYTES &&
-        plan.rows * plan.cols * bytes > LARGE_BYTES) {
+        plan.rows * plan.cols * bytes >
+            (bytes > 4 ? LARGE_BYTES : LARGE_NARROW_BYTES)) {
         GPO_SAY(why, "v5 waits for no tile of a long row, and reads x again out of L2");
         return &variants[V5];
     }

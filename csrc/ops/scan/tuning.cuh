@@ -35,7 +35,6 @@ constexpr int64_t WAVE_BYTES = 32 << 20;
    one_wave, warp_rows 8.2; 260 of 512 int32 6.7, short_rows 8.4; 14 of 128 float32 5.2,
    warp_rows 4.8: of what warp_rows has in one round those. */
 constexpr int64_t WAVE_FEW = 8, WAVE_SHORTEST = 129, WAVE_SHORT = 2048;
-constexpr int64_t FEW_SHORT = 4; /* rows: 4 of 301 float32 6.6 us, short_rows 7.7 */
 
 /* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
 constexpr int AHEAD_OF_L2 = 4;
@@ -50,21 +49,23 @@ constexpr int64_t MANY_STRIPS = 16;
  * of 128,000 45.9 and 56.9), for columns of at most SHORT_COLUMN elements, and for
  * as many columns of at most FEW_DOWN (20 rows of 52,907 float64: 10.5 us, columns
  * 17.7), and a quarter of the packs of at most MIDDLE_COLUMN (90 rows of 32,768 int64 22
- * us, columns 39).  Threads of one column each are taken for fewer than twice as many packs.
+ * us, columns 39; 152 of 32,768 float32 19.2 and 24.2 on an H200).  Threads of one column
+ * each are taken for fewer than twice as many packs.
  */
 constexpr int WALKERS = 128, STEP = 8;
-constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16, MIDDLE_COLUMN = 128;
+constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16, MIDDLE_COLUMN = 160;
 /* Elements of columns of which threads have as many at once: four of up to four, where
    packs are not aligned.  Estimated. */
 constexpr int FEWEST_IN_COLUMN = 4;
 
 /*
  * warp_rows: the longest and the most rows; chosen up to so many elements, in a row and
- * in all, estimated (7 rows of 512 int64: 15.7 us, v3 7.5), and for columns of which
+ * in all (4,096 rows of 67 float32 6.8 us on an H200, short_rows 8.6, 7,225 of 62 int32
+ * 7.7 and 9.2; 7 rows of 512 int64: 15.7 us, v3 7.5), and for columns of which
  * fewer than a sector are neighbours (64 float64 down, 2 beside each other, 12,593
  * times: 14.5 us, walked_columns 33, columns 204).
  */
-constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
+constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 19;
 constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
 
 /* warp_rows, for columns: up to two rounds of a warp, so few elements that a lane may
