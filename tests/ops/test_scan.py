@@ -603,7 +603,7 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
     assert chosen(9, 301) == chosen(300, 301) == "short_rows"
     assert chosen(30_000, 301) == chosen(1_400, 180) == "warp_rows"
     assert chosen(300) == chosen(3_900) == "cluster_rows" and chosen(5, 301) == "one_wave"
-    assert chosen(40, 1_500, axis=0) == "walked_columns"
+    assert chosen(30, 2_000, axis=0) == "walked_columns"
     assert chosen(1_000, 1_500, axis=0) == "columns"
     assert chosen(3, 50_000, 5, axis=1) == "v2" and chosen(3, 2_000, 5, axis=1) == "columns"
     assert chosen(8, 301) == "one_wave"
