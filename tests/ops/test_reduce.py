@@ -873,14 +873,14 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
 def test_one_block_of_any_length(variant: str, most: int, dtype: str) -> None:
     """Whole packs and some elements more, all that threads load, starts between packs.
 
-    More than 2**18 elements, of single bytes, are v9's unless the cluster is asked for.
+    From 24,576 elements on they are the cluster's, and more than 2**18 v9's, of single bytes.
     """
     most //= np.dtype(dtype).itemsize
     base = np.random.default_rng(12).integers(0, 3, most + 1).astype(dtype)
     longer = (most // 4 + 1, most // 2, most // 2 + 1, most - 1, most)
     for n in longer if variant == "one_cluster" else (1, 3, 16, 17, 511, most // 8, *longer):
         for x in (base[:n], base[1 : n + 1]) if n % 2 else (base[:n],):
-            chosen = "v9" if n > 2**18 else variant
+            chosen = "v9" if n > 2**18 else "one_cluster" if n >= 24 << 10 else variant
             assert explain("reduce", x, backend="sim")[0]["variant"] == chosen
             for op in ("sum", "mean") if dtype == "complex128" else ("sum", "argmax", "all"):
                 got = reduce(x, op, backend="sim", variant=variant)
@@ -957,6 +957,11 @@ def test_one_wave_is_for_what_runs_at_once() -> None:
         (np.zeros((5000, 6000), "int32")[:, ::2], 1, "short_rows"),  # below two tiles
         (np.zeros((90, 6000), "int32")[:, ::2], 1, "stepped_rows"),
         (np.zeros((900, 6000))[:, ::2], 1, "short_rows"),
+        (np.zeros((900, 600))[:, ::2], 1, "one_wave"),
+        (np.zeros((9000, 400), "float32")[:, ::2], 1, "one_wave"),
+        (np.zeros((9000, 600), "float32")[:, ::2], 1, "short_rows"),
+        (np.zeros((5000, 4000), "float16")[:, ::2], 1, "short_rows"),
+        (np.zeros((4, 900, 2000), "float32")[..., ::2], (0, 2), "columns"),  # short runs
         (np.zeros((20000, 3, 2, 90), "float32"), (1, 3), "one_wave"),  # rows of runs
         (x[:, :63], 0, "one_wave"),
         (np.ones((4097, 9), "float32"), 1, "few_down"),
@@ -1021,8 +1026,11 @@ def test_few_down_is_for_short_rows() -> None:
         ("uint8", 65, "narrow_rows"),
         ("float32", 31, "narrow_rows"),
         ("float32", 32, "short_rows"),
-        ("float32", 129, "short_rows"),
-        ("float64", 19, "narrow_rows"),
+        ("float32", 129, "one_wave"),  # in a round of a thread, between packs
+        ("float32", 257, "short_rows"),
+        ("float64", 19, "one_wave"),
+        ("float64", 129, "one_wave"),
+        ("float64", 130, "short_rows"),
     ):
         row = explain("reduce", np.ones((65536, cols), dtype), axis=1, backend="sim")[0]
         assert row["variant"] == variant, (dtype, cols)

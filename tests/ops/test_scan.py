@@ -599,8 +599,12 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
 
     assert chosen(9_000) == chosen(1, 24_000) == "cluster_rows"
     assert chosen(25_000) == chosen(2, 24_000) == chosen((1 << 22) - 4) == "one_wave"
-    assert chosen(6_000_000) == "v5" and chosen(9, 301) == "short_rows"
-    assert chosen(300, 301) == "warp_rows"
+    assert chosen(6_000_000) == "v4" and chosen(7_000_000) == "v5"
+    assert chosen(9, 301) == chosen(300, 301) == "short_rows"
+    assert chosen(30_000, 301) == chosen(1_400, 180) == "warp_rows"
+    assert chosen(300) == chosen(3_900) == "cluster_rows" and chosen(5, 301) == "one_wave"
+    assert chosen(30, 2_000, axis=0) == "walked_columns"
+    assert chosen(1_000, 1_500, axis=0) == "columns"
     assert chosen(3, 50_000, 5, axis=1) == "v2" and chosen(3, 2_000, 5, axis=1) == "columns"
     assert chosen(8, 301) == "one_wave"
     assert chosen(3, 1, 50_000, axis=1) == chosen(1, 150_000, axis=0) == "one_element"
@@ -675,7 +679,7 @@ def test_rows_of_one_parked_tile(n: int) -> None:
         for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
             got = scan(part, axis=-1, **options, backend="sim", variant="v4")
             np.testing.assert_array_equal(got, ref.scan(part, axis=-1, **options))
-    assert gpuopt.plan("scan", x[0], backend="sim")["variant"] == "v4"
+    assert gpuopt.plan("scan", x[0], backend="sim")["variant"] == "cluster_rows"
 
 
 @pytest.mark.parametrize("rung", ["v3", "v4"])

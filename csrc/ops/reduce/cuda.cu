@@ -203,12 +203,32 @@ static const gpo_variant variants[] = {
 constexpr int64_t CLUSTER_ELEMENTS = 1 << 18, SMALL_AT_ONCE = 12;
 constexpr int64_t FEW_IN_COLUMNS = 4096;
 
-/* Memory that a row or a run of stepped_rows walks: a load for each thread.  Estimated. */
+/* Elements of one row that a cluster adds sooner than a block, whatever their bytes, and
+   of argmin and argmax: min of 61,844 uint8 6.0 us on an H200, one_block 7.2, argmax of
+   16,128 float32 6.3 and 7.1, but the sum of 10,624 float32 6.0 and 5.6. */
+constexpr int64_t MANY_FOR_BLOCK = 24 << 10, MANY_PLACES_FOR_BLOCK = 1 << 13;
+
+/* Results of few elements of 16-bit floats that one_wave takes before few_down, but for
+   extremes: sum of (4, 2930, 2) float16 along axis 0 5.6 us on an H200, few_down 6.5, of
+   (8, 4225, 2) 6.4 and 8.4, max of (5, 4170, 2) 6.2 and 5.8. */
+constexpr int64_t FEW_OF_TWO_BYTES = 1 << 14;
+
+/* Threads of one_wave for columns of no whole packs, as a multiple of those that run at
+   once.  On an H200 prod of (14125, 79) along axis 0, of 1.1 times as many, 10.0 us, columns
+   11.0, float16 9.7 and 13.8, any of bool 9.5 and 16.9; of (17300, 79) 11.6, 11.9, 10.3,
+   14.8, 10.0 and 17.8. */
+constexpr int64_t WAVES_NUMERATOR = 3, WAVES_DENOMINATOR = 2;
+
+/* Memory that a row of stepped_rows walks: a load for each thread; of several runs each
+   walks half of the loads of a thread: sum of (32, 886, 512) of every second float32 along
+   (0, 2) 64 us on an H200, columns 37, of (24, 1067, 807) 72 and 50, (25, 2716, 1028) 168
+   and 164, (13, 1653, 1341) 68 and 73. */
 constexpr int64_t STEPPED_BYTES = BLOCK * 16;
 
 /* Many rows of every second element that are up to so long are for short_rows.  Of 4 bytes
    a tile and a half of stepped_rows: (20000, 2600) float32 157 us on an H100, stepped_rows
-   163, (20000, 700) int32 54 and 68, (6000, 4000) float32 79 and 73; of 8 bytes, for which
+   163, (20000, 700) int32 54 and 68, (6000, 4000) float32 79 and 73; (8192, 1280) float16
+   18.0 on an H200, stepped_rows 31.6; of 8 bytes, for which
    that has no kernel: (20000, 2600) float64 289, columns 380, (3000, 5001) 98 and 114, of
    half as many rows. */
 constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 5120;
@@ -216,6 +236,16 @@ constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 5120;
 /* Elements of a row of several runs for one_wave, which finds them by additions: sum of
    (111, 115, 2, 869) float32, reversed axes, along (0, 2) 47 us on an H100, short_rows 65. */
 constexpr int64_t SHORT_IN_RUNS = 1024;
+
+/* Elements of a row that begins between packs for one_wave, of which a load brings as much
+   as lanes of other kernels.  On an H200 of 8 bytes: 163,328 rows of 241 float64 78 us,
+   short_rows 134, 212,963 of 55 27.9, narrow_rows 30.3, but 33,477 of 1,109 112 and 84; of
+   few rows 2,121 of 1,079 13.6, v9 19.6; of 4 bytes where a thread has a round: 284,553 of
+   167 float32 92 us, short_rows 108, but 15,732 of 278 18.2 and 14.6.
+   The same of every second element: 65,883 rows of 72 float32 19.3 us, short_rows 24.4,
+   186,760 of 33 float64 28.3 and 32.6; but 37,410 of 313 float16 35 and 26. */
+constexpr int64_t FEWEST_UNEVEN = 129, MOST_UNEVEN = 256, MOST_UNEVEN_WIDE = 1024;
+constexpr int64_t MOST_UNEVEN_OF_FEW = 2048, FEW_UNEVEN = 8; /* rows per SM */
 
 /* Threads of few_down per SM, below which columns share out what is down a column: any of
    (32, 64, 512, 8) bool, every second, along axis 0, 248 of them: 18.3 us on an H100. */
@@ -260,9 +290,55 @@ are_for_few_down(const gpo_call *call)
     if (beside.count == 1) { /* columns have packs of them only if they are narrow */
         return (are_short || element == 4 || element == 8) && !are_runs(plan);
     }
+    /* Columns have packs of 16 bytes: any of (11, 8388608) along axis 0 43.5 us on an
+       H200, by few_down, of 8 bytes a load, 53. */
+    const bool are_wider = element == 1 && beside.step == 1 &&
+                           whole.shape[whole.ndim - 1] % 16 == 0 &&
+                           are_aligned(whole, whole.ndim - 1, 16) &&
+                           are_aligned(plan.reduced, plan.reduced.ndim, 16);
     const bool fills = plan.rows / beside.count >= processors * FEWEST_DOWN;
-    return are_short ||
-           (fills && (beside.step > 1 || element <= 2 || whole.ndim < kept.ndim));
+    return are_short || (fills && !are_wider &&
+                         (beside.step > 1 || element <= 2 || whole.ndim < kept.ndim));
+}
+
+/* Whether all threads of one_wave nearly run at once, and columns would load each element
+   by itself: it has little else to wait for. */
+static bool
+are_nearly_one_wave(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    if (bytes > 8 || are_runs(plan) || !are_one_wave(plan)) {
+        return false;
+    }
+    const reduce_axes &kept = plan.kept;
+    const int near = kept.ndim > 0 ? nearest_axis(kept) : 0;
+    const bool has_packs =
+        kept.ndim > 0 && kept.strides[near] == 1 && kept.shape[near] * bytes % 16 == 0;
+    const wave_grid g = wave_grid_of(call);
+    const int64_t blocks = ceil_div(plan.rows, g.across) * g.split;
+    return !has_packs && g.rounds == 1 &&
+           blocks * g.across * g.height * WAVES_DENOMINATOR <=
+               gpo_processors(call) * WAVE_THREADS * WAVES_NUMERATOR;
+}
+
+/* Whether one_wave loads rows that begin between packs element by element. */
+static bool
+are_uneven_in_waves(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const auto &dtype = gpo_dtypes[call->in[0].dtype];
+    const int64_t processors = gpo_processors(call);
+    const bool many = plan.rows >= processors * MANY_ROWS;
+    if (!are_runs(plan) || plan.reduced.ndim != 1 || dtype.kind == 'c' ||
+        plan.cols * dtype.bytes % 16 == 0 || plan.cols <= FEW_DOWN) {
+        return false;
+    }
+    const bool fits = dtype.bytes == 8
+                          ? plan.cols <= (many ? MOST_UNEVEN_WIDE : MOST_UNEVEN_OF_FEW)
+                          : dtype.bytes == 4 && many && plan.cols >= FEWEST_UNEVEN &&
+                                plan.cols <= MOST_UNEVEN;
+    return fits && plan.rows >= processors * FEW_UNEVEN && are_one_wave(plan);
 }
 
 /* narrow_rows; or the kernels whose threads all run at once, with all they read on its
@@ -271,13 +347,18 @@ static const gpo_variant *
 choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const reduce_plan &plan = *reduce_plan_of(call);
-    if (plan.rows == 1 && takes_one_block(call)) {
+    const bool has_cluster =
+        takes_one_cluster(call) && plan.cols <= CLUSTER_ELEMENTS &&
+        !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs);
+    const bool has_places = plan.op == REDUCE_ARGMIN || plan.op == REDUCE_ARGMAX;
+    if (plan.rows == 1 && takes_one_block(call) &&
+        !(has_cluster &&
+          plan.cols >= (has_places ? MANY_PLACES_FOR_BLOCK : MANY_FOR_BLOCK))) {
         GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
                 static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
     }
-    if (takes_one_cluster(call) && plan.cols <= CLUSTER_ELEMENTS &&
-        !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs)) {
+    if (has_cluster) {
         GPO_SAY(why,
                 "one_cluster: a row of %lld elements, which a cluster loads at once",
                 static_cast<long long>(plan.cols));
@@ -285,12 +366,22 @@ choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int64_t processors = gpo_processors(call);
     const int64_t bytes = plan.cols * gpo_dtypes[call->in[0].dtype].bytes;
+    if (are_uneven_in_waves(call)) {
+        GPO_SAY(why, "one_wave: %lld rows of %lld elements that begin between packs",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
+    }
     if (are_for_narrow_rows(call)) {
         GPO_SAY(why, "narrow_rows: %lld rows of %lld bytes that begin anywhere",
                 static_cast<long long>(plan.rows), static_cast<long long>(bytes));
         return &variants[NARROW_ROWS];
     }
-    if (are_for_few_down(call)) {
+    const bool are_extremes = plan.op == REDUCE_MIN || plan.op == REDUCE_MAX;
+    const bool is_few_halves = gpo_dtypes[call->in[0].dtype].bytes == 2 &&
+                               plan.cols > 1 && plan.rows <= FEW_OF_TWO_BYTES &&
+                               !are_extremes && !has_places && !are_runs(plan) &&
+                               is_for_one_wave(call);
+    if (!is_few_halves && are_for_few_down(call)) {
         GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[FEW];
@@ -354,14 +445,26 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const bool are_short_steps =
         are_stepped(plan) && !are_columns(plan) &&
-        ((element == 4 && plan.rows >= many && plan.cols <= SHORT_STEPPED) ||
+        (((element == 2 || element == 4) && plan.rows >= many &&
+          plan.cols <= (element == 2 ? SHORT_GAPPED : SHORT_STEPPED)) ||
          (element == 8 && plan.rows >= many / 2 && plan.cols <= SHORT_STEPPED_WIDE));
     if (has_stepped_packs(call) && are_stepped(plan) && !are_columns(plan) &&
         !are_short_steps &&
-        2 * reduced.shape[reduced.ndim - 1] * element >= STEPPED_BYTES) {
+        2 * reduced.shape[reduced.ndim - 1] * element >=
+            STEPPED_BYTES * (reduced.ndim > 1 ? TILE_ITEMS / 2 : 1)) {
         GPO_SAY(why, "stepped_rows: rows of %lld elements, every second one of memory",
                 static_cast<long long>(plan.cols));
         return &variants[STEPPED_ROWS];
+    }
+    const int64_t short_in_waves = element == 4   ? MOST_UNEVEN
+                                   : element == 8 ? MOST_UNEVEN_WIDE
+                                                  : 0;
+    if (are_stepped(plan) && reduced.ndim == 1 && !are_columns(plan) &&
+        plan.cols <= short_in_waves && plan.rows > processors * BLOCKS_PER_PROCESSOR &&
+        are_one_wave(plan)) {
+        GPO_SAY(why, "one_wave: %lld rows of %lld elements, every second one of memory",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
     }
     if (!are_runs(plan) && !are_columns(plan) &&
         (are_short_steps || plan.cols <= SHORT_GAPPED) &&
@@ -376,6 +479,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "short_rows: lanes down %lld rows of %lld elements, few in all",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
+    }
+    if (are_nearly_one_wave(call)) {
+        GPO_SAY(why, "one_wave: %lld results of %lld elements, nearly all at once",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
     }
     if (!are_runs(plan)) {
         GPO_SAY(why, "columns: the elements of a row lie across memory or have gaps");

@@ -79,6 +79,39 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-scan.json ---- */
 
+/* Rows for cluster_rows although a tile has room for each: few, or of more bytes than a
+   round of one_wave has.  On an H200 3,990 float32 6.8 us, v3 8.1, 4 of 1,401 7.0 and 8.3;
+   16 of 1,073 6.8, one_wave 8.0, of 887 bfloat16 7.3 both; 6 of 329 float32 6.9 and 6.5. */
+constexpr int64_t FEW_FOR_CLUSTERS = 16, SHORT_IN_CLUSTER = 4096;
+
+/* Elements of one byte in all, up to which warp_rows beat short_rows, of which each thread
+   has 64 elements: 3,039 rows of 508 uint8 13.0 us on an H200, short_rows 22.8, 260,479 of
+   10 27.9 and 23.1. */
+constexpr int64_t FEW_BYTES = 1 << 21;
+
+/*
+ * Whether a thread down each pack of columns takes less time than blocks that share them,
+ * in nanoseconds, fitted to 116 random calls on an H200: an element down 83, of 8 bytes
+ * 100, and less than half of the time of memory, at 4 TB/s, or all of it; columns twice
+ * that and more, where packs of narrow elements are not whole.
+ */
+static bool
+are_walked_sooner(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    const int64_t in = gpo_dtypes[call->in[0].dtype].bytes;
+    const int64_t out = gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t moved = plan.rows * plan.cols * (in + out) / 4000;
+    const int64_t down = 5500 + plan.cols * (in == 8 ? 100 : 83) + moved * 45 / 100;
+    const int64_t least = 6000 + moved * 105 / 100;
+    const bool whole = plan.inner * out % 16 == 0;
+    const int64_t percent = in < out   ? 310
+                            : out == 2 ? (whole ? 300 : 450)
+                            : out == 4 ? (whole ? 160 : 220)
+                                       : 220;
+    return (down > least ? down : least) < 8000 + moved * percent / 100;
+}
+
 /* Whether columns fill the device, or are short. */
 static bool
 are_walked(const gpo_call *call)
@@ -87,8 +120,14 @@ are_walked(const gpo_call *call)
     const int64_t packs = plan.rows / (pack_size(call) < 4 ? pack_size(call) : 4);
     const int64_t many = PACKS_PER_SM * gpo_processors(call);
     const bool wide = plan.inner * gpo_dtypes[call->out[0].dtype].bytes >= SECTOR_BYTES;
-    return plan.cols <= SHORT_COLUMN || packs >= many ||
-           (plan.cols <= MIDDLE_COLUMN && packs >= many / 4) ||
+    if (plan.cols <= SHORT_COLUMN || packs >= many) {
+        return true;
+    }
+    const int64_t bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    if (wide && bytes >= 2 && bytes <= 8) {
+        return are_walked_sooner(call);
+    }
+    return (plan.cols <= MIDDLE_COLUMN && packs >= many / 4) ||
            (wide && plan.cols <= FEW_DOWN && plan.rows >= many);
 }
 
@@ -147,6 +186,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_wide_copy = plan.cols == 1 &&
                               gpo_dtypes[call->out[0].dtype].bytes >= 8 &&
                               has_warp_rows(call);
+    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    const bool has_clusters =
+        has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
+        plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
+        !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs);
+    const int size = pack_size(call), spare = size - 1;
+    if (has_clusters && plan.cols >= WAVE_SHORTEST &&
+        plan.cols + spare <= THREADS * PACKS * size && plan.rows <= FEW_FOR_CLUSTERS &&
+        (plan.rows < WAVE_FEW || plan.cols * bytes > SHORT_IN_CLUSTER)) {
+        GPO_SAY(why, "cluster_rows: %lld rows of a tile each, which blocks share",
+                static_cast<long long>(plan.rows));
+        return &variants[CLUSTER_ROWS];
+    }
     if (plan.cols >= WAVE_SHORTEST && plan.cols <= WAVE_SHORT &&
         plan.rows >= WAVE_FEW && plan.rows <= 2 * gpo_processors(call) &&
         has_one_wave(call)) {
@@ -154,35 +206,31 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[ONE_WAVE];
     }
-    if (is_wide_copy ||
-        (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS)) {
+    if (is_wide_copy || (plan.cols <= FEW_IN_WARP && all <= FEW_ELEMENTS) ||
+        (plan.cols <= MORE_IN_WARP && all <= FEW_ELEMENTS / 2) ||
+        (is_as_wide_as_x(call) && bytes == 1 && plan.rows > 1 && has_warp_rows(call) &&
+         all <= FEW_BYTES)) {
         GPO_SAY(why, "warp_rows: %lld rows of %lld elements, few in all or wide",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
-    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     /* 81,984 rows of 512 float64 229 us on an H100, short_rows 374, float32 123 and 148;
        35,465 of 93 int64 21.8 and 30.6, 81,984 of 512 int32, whose sums are int64, 229 and
        384. */
     const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes >= 8;
-    if (has_warp_rows(call) && bytes >= 4 &&
+    if (has_warp_rows(call) && (bytes >= 4 || is_wide) &&
         plan.rows >= MANY_IN_WARPS * gpo_processors(call) &&
-        (is_wide || plan.cols >= LONG_IN_WARP)) {
+        (is_wide || (plan.cols >= LONG_IN_WARP && all >= MANY_IN_ALL))) {
         GPO_SAY(why,
                 "warp_rows: %lld rows of %lld elements, none of which waits for others",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
-    const bool has_clusters =
-        has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
-        plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
-        !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs);
-    if (has_short_rows(call) && !(has_clusters && plan.rows <= FEW_SHORT)) {
+    if (has_short_rows(call)) {
         GPO_SAY(why, "short_rows: rows of %lld elements share tiles",
                 static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
-    const int size = pack_size(call), spare = size - 1;
     if (plan.cols + spare <= THREADS * PACKS * size) {
         GPO_SAY(why, "v3 waits for nothing where a row fits one tile");
         return &variants[V3];
@@ -192,7 +240,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V3];
     }
     const bool is_one = plan.cols <= THREADS * PARKED * size; /* tile of v4 */
-    if (has_clusters && (!is_one || plan.rows > 1)) {
+    if (has_clusters) {
         GPO_SAY(why,
                 "cluster_rows: %lld rows, whose blocks exchange totals by clusters",
                 static_cast<long long>(plan.rows));
@@ -204,7 +252,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[ONE_WAVE];
     }
     if (bytes > 1 && plan.cols * bytes > LONG_ROW_BYTES &&
-        plan.rows * plan.cols * bytes > LARGE_BYTES) {
+        plan.rows * plan.cols * bytes >
+            (bytes > 2 ? LARGE_BYTES : LARGE_BYTES_OF_TWO)) {
         GPO_SAY(why, "v5 waits for no tile of a long row, and reads x again out of L2");
         return &variants[V5];
     }

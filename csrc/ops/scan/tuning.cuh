@@ -33,9 +33,8 @@ constexpr int64_t CLUSTER_ROW_BYTES = 96 << 10, CLUSTERS_AT_ONCE = 3;
 constexpr int64_t WAVE_BYTES = 32 << 20;
 /* Short rows, as long as the processors have a block or two: 16 of 512 int64 5.2 us in
    one_wave, warp_rows 8.2; 260 of 512 int32 6.7, short_rows 8.4; 14 of 128 float32 5.2,
-   warp_rows 4.8: of what warp_rows has in one round those. */
-constexpr int64_t WAVE_FEW = 8, WAVE_SHORTEST = 129, WAVE_SHORT = 2048;
-constexpr int64_t FEW_SHORT = 4; /* rows: 4 of 301 float32 6.6 us, short_rows 7.7 */
+   warp_rows 4.8, 8 of 163 float16 on an H200 7.2 and 6.9: of few rounds of a warp those. */
+constexpr int64_t WAVE_FEW = 5, WAVE_SHORTEST = 193, WAVE_SHORT = 2048;
 
 /* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
 constexpr int AHEAD_OF_L2 = 4;
@@ -50,7 +49,8 @@ constexpr int64_t MANY_STRIPS = 16;
  * of 128,000 45.9 and 56.9), for columns of at most SHORT_COLUMN elements, and for
  * as many columns of at most FEW_DOWN (20 rows of 52,907 float64: 10.5 us, columns
  * 17.7), and a quarter of the packs of at most MIDDLE_COLUMN (90 rows of 32,768 int64 22
- * us, columns 39).  Threads of one column each are taken for fewer than twice as many packs.
+ * us, columns 39); of most elements by estimates of its time and that of columns (cuda.cu).
+ * Threads of one column each are taken for fewer than twice as many packs.
  */
 constexpr int WALKERS = 128, STEP = 8;
 constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16, MIDDLE_COLUMN = 128;
@@ -60,12 +60,13 @@ constexpr int FEWEST_IN_COLUMN = 4;
 
 /*
  * warp_rows: the longest and the most rows; chosen up to so many elements, in a row and
- * in all, estimated (7 rows of 512 int64: 15.7 us, v3 7.5), and for columns of which
+ * in all (4,096 rows of 67 float32 6.8 us on an H200, short_rows 8.6, 7,225 of 62 int32
+ * 7.7 and 9.2; 7 rows of 512 int64: 15.7 us, v3 7.5), and for columns of which
  * fewer than a sector are neighbours (64 float64 down, 2 beside each other, 12,593
  * times: 14.5 us, walked_columns 33, columns 204).
  */
-constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
-constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
+constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 19;
+constexpr int64_t FEW_IN_WARP = 128, MORE_IN_WARP = 256, SECTOR_BYTES = 32;
 
 /* warp_rows, for columns: up to two rounds of a warp, so few elements that a lane may
    have a sector of memory for itself, estimated; or few rows (301,056 scans of an int64
@@ -87,10 +88,14 @@ constexpr int64_t FEW_IN_PARTS = 1 << 17, LONG_IN_PARTS = 1 << 12;
 
 /* The choice: rows of 4-byte elements from which warp_rows beat short_rows, and how many
    of them for each SM: one of 1,024 float32 14.0 us on an H100, 200 of 700 float64 13.0
-   (short_rows 9.1), 3,000 of 300 11.6 (14.6). */
-constexpr int64_t LONG_IN_WARP = 256, MANY_IN_WARPS = 8;
+   (short_rows 9.1), 3,000 of 300 11.6 (14.6); elements of 4 bytes in all, at least: 8,308
+   of 544 float32 24.4 us on an H200, short_rows 22.5. */
+constexpr int64_t LONG_IN_WARP = 256, MANY_IN_WARPS = 8, MANY_IN_ALL = 1 << 23;
 
-/* Above both sizes, of a row and of the array, v5 is faster than v4. */
-constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
+/* Above both sizes, of a row and of the array, v5 is faster than v4; the second is larger
+   of 2-byte elements.  On an H200 6,693,862 float32 26.8 us in v4, 28.6 in v5, 8,123,676
+   35.4 and 33.4; 3,861,412 float64 37.5 and 34.3; 38,153,703 float16 80.6 and 84.2. */
+constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 26 << 20;
+constexpr int64_t LARGE_BYTES_OF_TWO = 80 << 20;
 
 #endif
