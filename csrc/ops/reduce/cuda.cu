@@ -208,11 +208,6 @@ constexpr int64_t FEW_IN_COLUMNS = 4096;
    16,128 float32 6.3 and 7.1, but the sum of 10,624 float32 6.0 and 5.6. */
 constexpr int64_t MANY_FOR_BLOCK = 24 << 10, MANY_PLACES_FOR_BLOCK = 1 << 13;
 
-/* Results of few elements of 16-bit floats that one_wave takes before few_down, but for
-   extremes: sum of (4, 2930, 2) float16 along axis 0 5.6 us on an H200, few_down 6.5, of
-   (8, 4225, 2) 6.4 and 8.4, max of (5, 4170, 2) 6.2 and 5.8. */
-constexpr int64_t FEW_OF_TWO_BYTES = 1 << 14;
-
 /* Threads of one_wave for columns of no whole packs, as a multiple of those that run at
    once.  On an H200 prod of (14125, 79) along axis 0, of 1.1 times as many, 10.0 us, columns
    11.0, float16 9.7 and 13.8, any of bool 9.5 and 16.9; of (17300, 79) 11.6, 11.9, 10.3,
@@ -233,9 +228,18 @@ constexpr int64_t STEPPED_BYTES = BLOCK * 16;
    half as many rows. */
 constexpr int64_t SHORT_STEPPED = 3072, SHORT_STEPPED_WIDE = 5120;
 
-/* Elements of a row of several runs for one_wave, which finds them by additions: sum of
-   (111, 115, 2, 869) float32, reversed axes, along (0, 2) 47 us on an H100, short_rows 65. */
-constexpr int64_t SHORT_IN_RUNS = 1024;
+/*
+ * Rows of several runs are for one_wave, which finds elements by additions, or columns.
+ * one_wave: elements of all, of bytes half as many; of a row, in runs of so many bytes, of
+ * one byte each RUN_OF_BYTES.  columns: bytes of runs, above which blocks of v9 fill them
+ * and below which a load of columns is mostly empty.  84 random calls on an H200 lose 1 %
+ * of the fastest variant's time by these, 24 % without: sum of (56, 740, 1120) float32
+ * along (0, 2) 65 us by columns, v9 170, of (3, 2146, 655) float64 14 by one_wave, v9 35,
+ * max of (17, 7074, 1569) float16 223 by columns, v9 464.
+ */
+constexpr int64_t FEW_IN_RUNS = 6000000, SHORT_IN_RUNS = 1024;
+constexpr int64_t RUN_BYTES = 400, RUN_OF_BYTES = 32;
+constexpr int64_t SHORT_RUN_BYTES = 64, MIDDLE_RUN_BYTES = 32 << 10;
 
 /* Elements of a row that begins between packs for one_wave, of which a load brings as much
    as lanes of other kernels.  On an H200 of 8 bytes: 163,328 rows of 241 float64 78 us,
@@ -250,6 +254,12 @@ constexpr int64_t MOST_UNEVEN_OF_FEW = 2048, FEW_UNEVEN = 8; /* rows per SM */
 /* Threads of few_down per SM, below which columns share out what is down a column: any of
    (32, 64, 512, 8) bool, every second, along axis 0, 248 of them: 18.3 us on an H100. */
 constexpr int64_t FEWEST_DOWN = 512;
+
+/* Results per SM of bytes and halves up to which few_down beats columns, whose blocks do
+   not fill the device: any of (10, 237696) along axis 0 7.9 us on an H200, columns 13.3,
+   max of (23, 282688) uint8 9.8 and 16.9, of (22, 451331) bfloat16 13.8 and 17.6; any of
+   (26, 600960) 16.4 and 13.8. */
+constexpr int64_t FEW_OF_BYTES = 4096;
 
 /*
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
@@ -287,18 +297,23 @@ are_for_few_down(const gpo_call *call)
     sort_by_distance(&kept);
     const reduce_axes whole = merged(kept);
     const few_beside beside = few_beside_of(plan, whole, element);
+    const bool are_few = element <= 2 && plan.rows <= processors * FEW_OF_BYTES;
     if (beside.count == 1) { /* columns have packs of them only if they are narrow */
-        return (are_short || element == 4 || element == 8) && !are_runs(plan);
+        const bool fits = element > 1 ? are_short || element <= 8 : are_few;
+        return fits && !are_runs(plan);
     }
     /* Columns have packs of 16 bytes: any of (11, 8388608) along axis 0 43.5 us on an
-       H200, by few_down, of 8 bytes a load, 53. */
-    const bool are_wider = element == 1 && beside.step == 1 &&
+       H200, by few_down, of 8 bytes a load, 53; but max of (11, 4924992) uint8, whose
+       elements columns take one by one, 34 and 25. */
+    const bool are_wider = (plan.op == REDUCE_ANY || plan.op == REDUCE_ALL) &&
+                           element == 1 && beside.step == 1 &&
                            whole.shape[whole.ndim - 1] % 16 == 0 &&
                            are_aligned(whole, whole.ndim - 1, 16) &&
                            are_aligned(plan.reduced, plan.reduced.ndim, 16);
     const bool fills = plan.rows / beside.count >= processors * FEWEST_DOWN;
-    return are_short || (fills && !are_wider &&
-                         (beside.step > 1 || element <= 2 || whole.ndim < kept.ndim));
+    return are_short || are_few ||
+           (fills && !are_wider &&
+            (beside.step > 1 || element <= 2 || whole.ndim < kept.ndim));
 }
 
 /* Whether all threads of one_wave nearly run at once, and columns would load each element
@@ -341,6 +356,24 @@ are_uneven_in_waves(const gpo_call *call)
     return fits && plan.rows >= processors * FEW_UNEVEN && are_one_wave(plan);
 }
 
+/* Whether rows of several runs are for one_wave. */
+static bool
+are_runs_in_waves(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const reduce_axes &reduced = plan.reduced;
+    const int64_t element = gpo_dtypes[call->in[0].dtype].bytes;
+    if (!are_runs(plan) || reduced.ndim <= 1 || element > 8 || !are_one_wave(plan)) {
+        return false;
+    }
+    const int64_t run = reduced.shape[reduced.ndim - 1] * element;
+    const int64_t few = element > 1 ? FEW_IN_RUNS : FEW_IN_RUNS / 2;
+    return run <= MIDDLE_RUN_BYTES &&
+           (plan.rows * plan.cols <= few ||
+            (plan.cols <= SHORT_IN_RUNS &&
+             run <= (element > 1 ? RUN_BYTES : RUN_OF_BYTES)));
+}
+
 /* narrow_rows; or the kernels whose threads all run at once, with all they read on its
    way; or none. */
 static const gpo_variant *
@@ -376,12 +409,7 @@ choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows), static_cast<long long>(bytes));
         return &variants[NARROW_ROWS];
     }
-    const bool are_extremes = plan.op == REDUCE_MIN || plan.op == REDUCE_MAX;
-    const bool is_few_halves = gpo_dtypes[call->in[0].dtype].bytes == 2 &&
-                               plan.cols > 1 && plan.rows <= FEW_OF_TWO_BYTES &&
-                               !are_extremes && !has_places && !are_runs(plan) &&
-                               is_for_one_wave(call);
-    if (!is_few_halves && are_for_few_down(call)) {
+    if (are_for_few_down(call)) {
         GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[FEW];
@@ -498,11 +526,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[COLUMNS];
     }
-    if (reduced.ndim > 1 && plan.rows >= many && plan.cols <= SHORT_IN_RUNS &&
-        element > 1 && element <= 8 && are_one_wave(plan)) {
+    const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
+    if (are_runs_in_waves(call)) {
         GPO_SAY(why, "one_wave: %lld rows of %lld elements in several runs",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[ONE_WAVE];
+    }
+    if (reduced.ndim > 1 && length * element > SHORT_RUN_BYTES &&
+        length * element <= MIDDLE_RUN_BYTES) {
+        GPO_SAY(why, "columns: %lld rows of %lld elements in several runs",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[COLUMNS];
     }
     const bool has_block = takes_one_block(call); /* rows begin at 16 bytes */
     const int64_t few_short = SHORT_ROW_BYTES * (has_block ? 1 : element < 8 ? 3 : 2);
@@ -518,11 +552,6 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "one_block: %lld rows of %lld elements, a block for each",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
-    }
-    const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
-    if (reduced.ndim > 1 && length * element < ROW_BLOCK * 16 / 4) {
-        GPO_SAY(why, "columns: rows of runs that a block of v9 would not fill");
-        return &variants[COLUMNS];
     }
     GPO_SAY(why, "v9 is the fastest rung for long contiguous rows");
     return &variants[V9];
