@@ -247,7 +247,7 @@ def test_halves_with_one_destination_of_two_rows_are_rounded_once(
     assert want[index[4]] > 1
     for _ in range(3):
         assert torch.equal(gpuopt.index_add(x, index, source, backend=backend), want)
-        assert variant(backend, x, index, source) == "v5"
+        assert variant(backend, x, index, source) in ("v5", "joined_sums")
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -274,7 +274,7 @@ def test_halves_of_few_rows_each_are_summed_in_float32(
     few = ("sorted_rows",) if kind == "sorted" else ("joined_sums", "v4", "v5")
     assert variant(backend, x, index, source) in few
     if width == 1:
-        assert variant(backend, x, index, source) == "v5"
+        assert variant(backend, x, index, source) == "joined_sums"
 
 
 def test_neighbours_of_one_destination_join(place: tuple[str, str]) -> None:
