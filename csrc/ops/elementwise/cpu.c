@@ -577,7 +577,7 @@ chunk_direct(const job *j, int64_t begin, int64_t n, char *out)
 {
     const elementwise_plan *plan = j->plan;
     const int last = plan->ndim - 1, walked = last > 0 ? last - 1 : 0;
-    cursor c;
+    cursor c = {0};
     seek(&c, j, begin);
     while (n > 0) {
         const int64_t run = run_left(&c, plan), m = n < run ? n : run;
