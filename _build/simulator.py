@@ -41,8 +41,8 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "
 STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
 # Large files whose loads are narrower than 16 bytes, or counted by no lesson.
 SMALL = (
-    "v0_one_each", "v7_spectra", "v7_spectra_gradients", "v7_spectra_lags", "update",
-    "large_block", "transforms_in_double",
+    "v0_one_each", "v6_toeplitz", "v7_spectra", "v7_spectra_gradients", "v7_spectra_lags",
+    "update", "large_block", "transforms_in_double",
 )  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 

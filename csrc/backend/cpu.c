@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 /* ---- instruction set ---- */
@@ -156,36 +155,20 @@ gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second)
 
 /* ---- workspace ---- */
 
-enum {
-    ALIGNMENT = 256,      /* what gpo_scratch promises */
-    HUGE_PAGE = 1 << 21,  /* bytes */
-    MANY_BYTES = 1 << 25, /* from which on malloc maps fresh pages for every call */
-};
+enum { ALIGNMENT = 256 }; /* what gpo_scratch promises */
 
 /* A header ALIGNMENT bytes before its workspace; call->scratch is the list. */
 typedef struct block {
     struct block *next;
 } block;
 
-/* Many bytes in huge pages, as NumPy's arrays: the first use of each page is a fault. */
-static void *
-allocate(size_t bytes)
-{
-    const size_t unit = bytes >= MANY_BYTES ? HUGE_PAGE : ALIGNMENT;
-    const size_t whole = (bytes + unit - 1) / unit * unit;
-    void *memory = aligned_alloc(unit, whole);
-    if (memory && unit == HUGE_PAGE) {
-        (void)madvise(memory, whole, MADV_HUGEPAGE); /* a hint */
-    }
-    return memory;
-}
-
 static gpo_status
 scratch(gpo_call *call, size_t bytes, void **out)
 {
     block *head = NULL;
-    if (bytes <= SIZE_MAX - 2 * (size_t)HUGE_PAGE) {
-        head = allocate(bytes + ALIGNMENT);
+    if (bytes <= SIZE_MAX - 2 * (size_t)ALIGNMENT) {
+        head = aligned_alloc(ALIGNMENT,
+                             (bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     }
     if (!head) {
         gpo_fail(&call->error, GPO_EMEMORY, "cannot allocate %zu bytes of workspace",

@@ -22,6 +22,7 @@ DEVICES = ("cpu", "cuda")
 Call = Callable[[], Any]
 
 DIRECT = 1024  # taps; conv1d takes time in proportion to them
+ON_A_CPU = 1 << 31  # products of conv1d: beyond, a call takes seconds, and spectra do not
 DIFFERENTIATED = 32  # taps; the same for its gradient
 
 
@@ -229,7 +230,8 @@ def causal_conv1d(x: Any, w: Any, bias: Any) -> Mapping[str, Call]:
         y = grouped(x, w, bias)
         return y if bias is None else silu(y)
 
-    return {"fft": spectra, "conv1d": direct} if w.shape[1] <= DIRECT else {"fft": spectra}
+    short = w.shape[1] <= DIRECT and (x.is_cuda or x.numel() * w.shape[1] <= ON_A_CPU)
+    return {"fft": spectra, "conv1d": direct} if short else {"fft": spectra}
 
 
 def causal_conv1d_backward(dy: Any, x: Any, w: Any) -> Mapping[str, Call]:
