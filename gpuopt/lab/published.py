@@ -70,14 +70,17 @@ def choices(runs: Sequence[Run]) -> Iterator[tuple[Run, dict[str, Any]]]:
     run, in which it stands beside the rungs, and that over the run of a ladder (-ladder.json).
     """
     own = [run for run in runs if not run["file"].endswith("-ladder.json")]
-    named = {run["file"]: run for run in own if run["file"].endswith("-named.json")}
-    newer = {key(run, row) for run in named.values() for row in run["rows"]}
+    newer = {key(run, row) for run in own if is_named(run) for row in run["rows"]}
     for run in own:
         for row in run["rows"]:
-            if row["variant"] != "auto" or not row["ms"]:
-                continue
-            if run["file"] in named or key(run, row) not in newer:
+            is_newest = is_named(run) or key(run, row) not in newer
+            if row["variant"] == "auto" and row["ms"] and is_newest:
                 yield run, row
+
+
+def is_named(run: Run) -> bool:
+    """Return whether the file has the choice alone, of every workload."""
+    return run["file"].endswith("-named.json")
 
 
 def key(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
