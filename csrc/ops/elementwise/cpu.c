@@ -250,18 +250,11 @@ find_tiles(job *j)
     }
 }
 
-/* Whether the loop reads one element of an operand for all of a run. */
-static bool
-is_held(const job *j, int k)
-{
-    return j->held && (j->scalar[k] || k > 0);
-}
-
 /* Whether operand k, or a part of it, is copied to a block. */
 static bool
 has_block(const job *j, int k)
 {
-    return !is_held(j, k) && (j->scalar[k] || !j->flat);
+    return j->scalar[k] || (j->held && k > 0) ? !j->held : !j->flat;
 }
 
 /*
@@ -324,7 +317,7 @@ find_direct(job *j)
     j->direct = last >= 0 && (last == 0 || plan->shape[last] >= LONG_RUN) &&
                 j->across < 0 && !j->widen;
     for (int k = 0; k < plan->inputs; k++) {
-        j->direct = j->direct && (plan->strides[k][last] == 1 || is_held(j, k));
+        j->direct = j->direct && (plan->strides[k][last] == 1 || (j->held && k > 0));
     }
 }
 
@@ -460,7 +453,7 @@ run_steps(const job *j, int64_t n, const void *const *in, void *out)
         const int64_t m = left < j->step ? left : j->step;
         const void *next[ELEMENTWISE_INPUTS] = {at[0], at[1], at[2]};
         for (int k = 0; k < j->plan->inputs; k++) {
-            if (!j->scalar[k] && !is_held(j, k)) {
+            if (!j->scalar[k] && !(j->held && k > 0)) {
                 next[k] = (const char *)at[k] + m * j->plan->bytes[k];
                 prefetch_lines(next[k], m * j->plan->bytes[k]);
             }
@@ -531,7 +524,7 @@ take_run(const job *j, cursor *c, int64_t m, blocks *b)
     m = m < run ? m : run;
     for (int k = 0; k < plan->inputs; k++) {
         const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
-        const bool in_place = stride == 1 || is_held(j, k);
+        const bool in_place = stride == 1 || (j->held && k > 0);
         b->in[k] = in_place ? c->at[k] : b->packed[k];
         if (in_place || j->scalar[k] || j->crossed[k] ||
             (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
