@@ -281,20 +281,30 @@ meet(unsigned mask, Exchange kind, const void *in, void *out, size_t bytes, int 
      int width, const char *file, int line)
 {
     Fibre *self = current;
-    const Site site = {file, line};
     maybe_preempt();
     if (!(mask >> self->position.lane & 1u)) {
+        const Site site = {file, line};
         fault(self, &site, "lane %u is not in its own mask 0x%08x", self->position.lane,
               mask);
     }
     if (width < 1 || width > WARP || (width & (width - 1)) != 0) {
+        const Site site = {file, line};
         fault(self, &site, "width %d is not a power of two up to 32", width);
     }
-    self->site = site;
-    self->collective = Collective{kind, mask, 0, in, out, bytes, arg, width};
+    /* member by member: a structure copied in wide pieces would wait for its narrow stores */
+    Collective *own = &self->collective;
+    self->site.file = file;
+    self->site.line = line;
+    own->mask = mask;
+    own->in = in;
+    own->out = out;
+    own->arg = arg;
+    own->bytes = bytes;
+    own->width = width;
+    own->kind = kind;
     self->warp->collective |= 1u << self->position.lane;
     park();
-    return self->collective.met;
+    return own->met;
 }
 
 /* ---- barriers and collectives: the scheduler's side ---- */
@@ -354,6 +364,14 @@ finish_collective(Warp *warp, unsigned met)
                       << lane;
         }
     }
+    char all[WARP * 8]; /* of a gather; nobody reads those of lanes that take no part */
+    const size_t each = warp->lanes[__builtin_ctz(met)].collective.bytes;
+    if (kind == EXCHANGE_GATHER) {
+        for (unsigned left = met; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            copy_value(all + lane * each, warp->lanes[lane].collective.in, each);
+        }
+    }
     for (unsigned left = met; left; left &= left - 1) {
         const unsigned lane = (unsigned)__builtin_ctz(left);
         Fibre *self = &warp->lanes[lane];
@@ -367,11 +385,7 @@ finish_collective(Warp *warp, unsigned met)
                 memcpy(m->out, &ballot, sizeof ballot);
                 break;
             case EXCHANGE_GATHER:
-                for (unsigned all = met; all; all &= all - 1) {
-                    const unsigned from = (unsigned)__builtin_ctz(all);
-                    copy_value((char *)m->out + from * m->bytes,
-                               warp->lanes[from].collective.in, m->bytes);
-                }
+                memcpy(m->out, all, WARP * each);
                 break;
             default: {
                 const unsigned from = source_lane(m, lane);
