@@ -182,8 +182,12 @@ def reduce_fewer(sample: Sample) -> Sample:
     if axis is None or _reduce_rows(spec.shape, axis) <= 25:
         return sample
     reduced = {a % ndim for a in ((axis,) if isinstance(axis, int) else axis)}
-    most = 17 if ndim - len(reduced) == 1 else 5
-    shape = tuple(n if i in reduced else min(n, most) for i, n in enumerate(spec.shape))
+    kept = [i for i in range(ndim) if i not in reduced]
+    most = {1: (17,), 2: (5, 5), 3: (4, 3, 2)}.get(len(kept), (3,) * len(kept))
+    lengths = list(spec.shape)
+    for i, limit in zip(kept, most, strict=True):
+        lengths[i] = min(lengths[i], limit)
+    shape = tuple(lengths)
     return replace(sample, arrays=(replace(spec, shape=shape),))
 
 
