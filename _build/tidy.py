@@ -36,10 +36,11 @@ def tidy(program: str, source: Path) -> tuple[int, str]:
 
 
 def sources() -> list[Path]:
-    """The C files; what they include of generated ones is made first."""
+    """The C files, the longest first; what they include of generated ones is made before."""
     documentation.write(GENERATED / "docs.h", documentation.files(ROOT / "csrc"))
     parts = ("core", "bind", "backend", "ops/*")
-    return sorted(f for part in parts for f in (ROOT / "csrc").glob(part + "/*.c"))
+    found = [f for part in parts for f in (ROOT / "csrc").glob(part + "/*.c")]
+    return sorted(found, key=lambda f: (-f.stat().st_size, f))
 
 
 def main() -> int:
