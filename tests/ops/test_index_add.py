@@ -309,7 +309,7 @@ def parts_of(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 def exact_sums(
     x: np.ndarray[Any, Any], index: Any, source: np.ndarray[Any, Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """x + the rows of each place and the sums of absolute values, by math.fsum."""
+    """x + the rows of each place by math.fsum, and the sums of absolute values."""
     order = np.argsort(index, kind="stable")
     ends = np.searchsorted(index[order], np.arange(len(x) + 1))
     exact, total = np.array(x, np.float64), np.abs(np.array(x, np.float64))
@@ -317,7 +317,7 @@ def exact_sums(
         rows = source[order[ends[k] : ends[k + 1]]].astype(np.float64)
         for c in range(x.shape[1]) if len(rows) else ():
             exact[k, c] = math.fsum([float(x[k, c]), *rows[:, c].tolist()])
-            total[k, c] = math.fsum([abs(float(x[k, c])), *np.abs(rows[:, c]).tolist()])
+        total[k] += np.abs(rows).sum(0)
     return exact, total
 
 
@@ -684,15 +684,19 @@ def test_rows_summed_in_registers(
         with pytest.raises(gpuopt.VariantError, match="one slice"):
             index_add(x, index, source.astype(dtype_of(dtype)), **options)
         return
-    for order in (index, np.sort(index % length).astype(index.dtype)):
+    is_one_row = len(shape) == 1  # it has no other layout
+    for turn, order in enumerate((index, np.sort(index % length).astype(index.dtype))):
         want = np.array(x, np.complex128)
         np.add.at(want, (*(slice(None),) * axis, order), source * 2)
         values = source.astype(dtype_of(dtype))
-        for given in (x, np.asfortranarray(x)):
+        for given in (x,) if is_one_row else (x, np.asfortranarray(x)):
             got = index_add(given, order, values, **options)
             np.testing.assert_array_equal(got.astype(np.complex128), want)
-        got = index_add(x, order, np.asfortranarray(values), **options)
-        np.testing.assert_array_equal(got.astype(np.complex128), want)
+        if not is_one_row:
+            got = index_add(x, order, np.asfortranarray(values), **options)
+            np.testing.assert_array_equal(got.astype(np.complex128), want)
+        if turn and variant == "own_rows":
+            continue  # it reads the index as it is; sorted_rows looks at its order
         bad = np.append(order[1:], length).astype(order.dtype)
         y = x.copy()
         with pytest.raises(IndexError, match=f"position {count - 1}"):
@@ -1084,15 +1088,19 @@ def test_one_launch_compares_few_rows(
     x = rng.integers(0, 4, shape).astype(dtype)
     source = rng.integers(0, 3, (*shape[:axis], count, *shape[axis + 1 :])).astype(dtype)
     options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "one_launch"}
-    for index in (
-        rng.integers(-length, length, count),
-        np.full(count, length - 1),
-        np.minimum(rng.zipf(1.5, count), length) - 1,
+    for turn, index in enumerate(
+        (
+            rng.integers(-length, length, count),
+            np.full(count, length - 1),
+            np.minimum(rng.zipf(1.5, count), length) - 1,
+        )
     ):
         want = np.array(x)
         at = (*(slice(None),) * axis, index)
         np.logical_or.at(want, at, source) if dtype == "bool" else np.add.at(want, at, source)
         np.testing.assert_array_equal(index_add(x, index, source, **options), want)
+        if turn:
+            continue  # out and what is refused are the same for any index
         y = np.array(x)
         index_add(y, index, source, out=y, **options)
         np.testing.assert_array_equal(y, want)

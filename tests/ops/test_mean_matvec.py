@@ -465,8 +465,8 @@ def test_short_rows_are_numpys_formula(
         (64, 39, 11, 130, 0),  # tiles of 16 batches; the last has two outputs
         (64, 39, 11, 130, 1),  # x does not begin on 16 bytes
         (70, 33, 7, 65, 3),  # tiles of 16 and of 32, the last with six batches
-        (300, 16, 4, 700, 0),
-        (3000, 64, 4, 64, 0),  # whole packs
+        (140, 16, 4, 316, 0),
+        (600, 64, 4, 64, 0),  # whole packs
         (3, 200, 9, 5, 1),  # seven stages
         (1, 157, 59, 29, 0),  # lanes share a row
         (5, 7, 320, 3, 2),
@@ -651,7 +651,7 @@ TENSOR_CORES = ("tensor_tiles", "warpgroup_tiles")
         (65, 33, 2, 100),  # rows of neither factor are whole packs
         (2, 600, 16, 5),  # blocks share the depth
         (140, 288, 2, 9),  # more stages than the ring has
-        (700, 40, 2, 400),  # tiles of 128 by 128
+        (316, 40, 2, 272),  # tiles of 128 by 128
         (129, 64, 4, 257),  # the last tiles have one batch, one output
     ],
 )

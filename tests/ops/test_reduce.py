@@ -1286,6 +1286,9 @@ def test_fewer_rows_take_the_same_path(variant: str) -> None:
             and sample.elements <= 3341
             and "sum" in dict(sample.options).values()
         ):
+            rows = np.size(ref.reduce(sample.arrays[0].build(), **dict(sample.options)))
+            if rows > (1023 if dict(sample.options)["axis"] == () else 400):
+                continue  # a simulated row takes the time of a block or two
             found += 1
             assert path(fewer) == path(sample), str(sample)
     assert found >= 5
