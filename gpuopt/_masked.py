@@ -7,7 +7,6 @@ copy of x; a mean divides the sum by the number of selected elements.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +46,10 @@ def is_bool(x: Any) -> bool:
 def mean(selected: Any, where: Any, options: dict[str, Any], place: dict[str, Any]) -> Any:
     """Return the sums of the selected elements by how many there are."""
     out, keepdims = options.pop("out", None), options.pop("keepdims", False)
+    out = out[0] if isinstance(out, tuple) else out
     axis, variant = options.get("axis"), options.get("variant", "auto")
     axes = reduced(axis, selected.ndim)
-    wanted = result_dtype(selected, options.get("dtype"))
+    wanted = result_dtype(selected, options.get("dtype"), out)
     wide = "float32" if wanted in ("float16", "bfloat16") else wanted
     total = _core.reduce(
         selected, "sum", axis, True, wide, variant=variant, **place
@@ -68,23 +68,34 @@ def mean(selected: Any, where: Any, options: dict[str, Any], place: dict[str, An
     return result[()] if isinstance(result, np.ndarray) else result
 
 
-def reduced(axis: int | Sequence[int] | None, ndim: int) -> set[int]:
+def reduced(axis: Any, ndim: int) -> set[int]:
     """Return the axes that are combined, from 0 on."""
     if axis is None:
         return set(range(ndim))
-    return {d % ndim for d in ([axis] if isinstance(axis, int) else axis)}
+    return {int(d) % ndim for d in np.atleast_1d(np.asarray(axis, dtype=np.int64))}
 
 
-def result_dtype(x: Any, dtype: Any) -> str:
-    """Return the name of a mean's dtype, as csrc/ops/reduce/op.c has it."""
+def result_dtype(x: Any, dtype: Any, out: Any) -> str:
+    """Return the name of the dtype to combine in, as csrc/ops/reduce/op.c has it."""
     if dtype is not None:
         return str_of(dtype)
     name = str_of(x.dtype)
-    return name if name.startswith(("float", "bfloat", "complex")) else "float64"
+    name = name if name.startswith(("float", "bfloat", "complex")) else "float64"
+    return name if out is None else wider(name, str_of(out.dtype))
+
+
+def wider(a: str, b: str) -> str:
+    """Return the dtype that two dtypes of floats promote to."""
+    if a == b:
+        return a
+    wide = {"float64", "complex128"} & {a, b}
+    if "complex" in a + b:
+        return "complex128" if wide else "complex64"
+    return "float64" if wide else "float32"
 
 
 def str_of(dtype: Any) -> str:
     """Return the name of a dtype of any library: torch's is 'torch.float32'."""
     if isinstance(dtype, (type, str)):
         dtype = np.dtype(dtype)
-    return str(dtype).rpartition(".")[2]
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]

@@ -657,6 +657,7 @@ def common_dtype(arrays: list[Any]) -> np.dtype[Any]:
     weak = [a for a in arrays if type(a) in (int, float, complex)]
     if not strong:
         return np.result_type(*[np.asarray(a).dtype for a in weak])
+    strong.sort(key=lambda dtype: _kind(dtype) in "biu")  # floats first, as np.result_type
     dtype = strong[0].newbyteorder("=") if strong[0].name != "bfloat16" else strong[0]
     for other in strong[1:]:
         dtype = _promote(dtype, other)

@@ -1,7 +1,7 @@
 """Unusual arguments: the result is correct or they are refused, for every operator.
 
 Order: arrays that change while the others are read, memory shared between arrays, Python
-integers of any size, sums into another dtype, sequences and strings, depth and stack.
+integers of any size, dtypes, sums into another dtype, sequences and strings, depth and stack.
 Tests of all operators read the registry and cases/.
 """
 
@@ -447,6 +447,38 @@ def test_alpha_of_any_size(backend: str) -> None:
         else:
             with pytest.raises(ValueError, match="alpha is an int too large for a float"):
                 gpuopt.index_add(f, [0, 1, 2], f, alpha=alpha, backend=backend)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "uint64"])
+def test_a_whole_number_may_be_an_array_without_axes(dtype: str) -> None:
+    three = np.array(3, dtype)
+    got = gpuopt.index_add(np.zeros(2, np.int64), [1], np.ones(1, np.int64), alpha=three)
+    np.testing.assert_array_equal(got, [0, 3])
+    assert gpuopt.reduce([1, 2], initial=three) == 6
+    assert gpuopt.scan([1, 2], initial=three).tolist() == [4, 6]
+    with pytest.raises(TypeError, match="Cannot cast alpha"):
+        gpuopt.index_add([0, 0], [1], [1], alpha=np.array(3.0))
+
+
+# ---- dtypes ----
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i2", ">c8"])
+def test_a_dtype_in_another_byte_order_is_refused(dtype: str) -> None:
+    """Results are in native order: '>f8' would be promised and not kept."""
+    x = np.ones(3)
+    for call in (
+        lambda: gpuopt.cast(x, dtype),
+        lambda: gpuopt.reduce(x, dtype=dtype),
+        lambda: gpuopt.reduce(x, "mean", dtype=np.dtype(dtype), where=x > 0),
+        lambda: gpuopt.asdevice(x, dtype=dtype, backend="sim"),
+    ):
+        with pytest.raises(TypeError, match=f"does not support dtype '{dtype}'"):
+            call()
+    assert gpuopt.cast(x, np.dtype(dtype).newbyteorder("=")).dtype.isnative
+    out = np.zeros(3, dtype)
+    gpuopt.cast(x, np.dtype(dtype).newbyteorder("="), out=out)
+    np.testing.assert_array_equal(out, 1)
 
 
 # ---- sums into another dtype ----

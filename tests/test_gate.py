@@ -329,6 +329,28 @@ def test_objects_that_would_lose_something(x: Any, sentence: str, border: Border
     refused(type(x), border, x, sentence)
 
 
+class Shared:
+    """Memory of the host that is told by DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_an_object_that_knows_dlpack_alone() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    got = gpuopt.add(Shared(x.T), [[1], [2], [3]])
+    assert type(got) is np.ndarray
+    np.testing.assert_array_equal(got, x.T + [[1], [2], [3]])
+    with pytest.raises(TypeError, match=r"output must be an array, not .*Shared"):
+        gpuopt.add(x, 1, out=Shared(x))
+
+
 # ---- lists ----
 
 

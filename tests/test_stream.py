@@ -269,6 +269,14 @@ def test_elementwise(backend: str, tmp_path: Path) -> None:
         gpuopt.stream("add", x, np.ones(4, np.float32))
 
 
+def test_a_file_of_one_number(tmp_path: Path) -> None:
+    x, one, swapped = numbers((50, 9)), tmp_path / "one.npy", tmp_path / "one"
+    np.save(one, np.float32(2.5))
+    np.array(2.5, ">f4").tofile(swapped)
+    for source in (one, (swapped, ">f4", ())):
+        np.testing.assert_array_equal(gpuopt.stream("multiply", x, source, block=300), x * 2.5)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layout", ["BCT", "BTC"])
 @pytest.mark.parametrize("taps", [1, 3, 40])

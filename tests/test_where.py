@@ -80,6 +80,29 @@ def test_keepdims_dtype_and_out(op: str) -> None:
     np.testing.assert_allclose(out, NUMPY[op](x, axis=1, dtype="f8", where=mask))
 
 
+@pytest.mark.parametrize("axis", [np.int64(1), np.array(1), np.array([1]), [1], (-2,)])
+def test_a_mean_takes_an_axis_as_without_a_mask(axis: Any) -> None:
+    x, mask = drawn(SHAPE, "float64"), mask_of((5, 1))
+    got = gpuopt.reduce(x, "mean", axis, where=mask)
+    np.testing.assert_allclose(got, np.mean(x, axis=1, where=mask))
+    with pytest.raises(np.exceptions.AxisError):
+        gpuopt.reduce(x, "mean", np.int64(3), where=mask)
+
+
+@pytest.mark.parametrize("dtype", ["float64", ">f4", "complex128"])
+def test_a_mean_into_another_dtype(dtype: str) -> None:
+    """Combined in the dtype that x and out promote to: 1e38 has no sum in float32."""
+    x = np.full(1000, 1e38, np.float32)
+    out = np.zeros((), dtype)
+    assert gpuopt.reduce(x, "mean", where=x > 0, out=(out,)) is out
+    if dtype != ">f4":
+        np.testing.assert_allclose(out, np.mean(x, dtype=dtype))
+        assert gpuopt.reduce(x, "mean", out=np.zeros((), dtype)) == out
+    gpuopt.reduce(np.arange(4), "mean", where=[True, False, True, True], out=out)
+    np.testing.assert_allclose(out, 5 / 3, rtol=1e-6)
+    assert gpuopt.reduce(x[:1], "mean", where=True, out=(None,)) == x[0]
+
+
 def test_what_is_left_out_is_not_read_as_a_number() -> None:
     x = np.array([[1, np.nan], [np.inf, 4]], np.float32)
     mask = np.array([[True, False], [False, True]])

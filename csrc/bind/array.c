@@ -6,6 +6,7 @@
 #include "array.h"
 
 #include "gate.h"
+#include "objects.h"
 
 #include <string.h>
 
@@ -132,6 +133,9 @@ gpo_dtype_from_object(PyObject *object, const char *function)
         return GPO_NONE;
     }
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
+    if (dtype != GPO_NONE && !PyArray_ISNBO(descr->byteorder)) {
+        dtype = GPO_NONE; /* results and memory of a GPU are in native byte order */
+    }
     if (dtype == GPO_NONE) {
         PyErr_Format(PyExc_TypeError, "%s() does not support dtype '%S'", function,
                      descr);
@@ -172,6 +176,28 @@ fill_view(PyArrayObject *source, gpo_dtype dtype, gpo_array *array)
     return true;
 }
 
+/* np.asarray(object); of an object that knows DLPack alone, np.from_dlpack(object). */
+static PyObject *
+as_ndarray(PyObject *object)
+{
+    static const char *const from_dlpack[] = {"from_dlpack", NULL};
+    PyObject *taken = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (!taken || PyArray_DESCR((PyArrayObject *)taken)->type_num != NPY_OBJECT ||
+        PyArray_NDIM((PyArrayObject *)taken) > 0) {
+        return taken;
+    }
+    PyObject *method = gpo_lookup((PyObject *)Py_TYPE(object), "__dlpack__");
+    if (method) {
+        Py_DECREF(taken);
+        taken = gpo_module_call("numpy", from_dlpack, object);
+    }
+    else if (PyErr_Occurred()) {
+        Py_CLEAR(taken);
+    }
+    Py_XDECREF(method);
+    return taken;
+}
+
 PyArrayObject *
 gpo_array_take(PyObject *object, const char *argument)
 {
@@ -181,7 +207,7 @@ gpo_array_take(PyObject *object, const char *argument)
     if (!gpo_gate_host(object, argument)) {
         return NULL;
     }
-    PyObject *taken = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    PyObject *taken = as_ndarray(object);
     if (taken && !gpo_gate_host(taken, argument)) { /* what __array__ returned */
         Py_CLEAR(taken);
     }

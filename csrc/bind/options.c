@@ -115,7 +115,10 @@ static bool
 parse_float(PyObject *object, const char *function, const gpo_arg *arg, gpo_option *out)
 {
     static const char wanted[] = "a real number";
-    out->is_int = PyLong_Check(object) || PyArray_IsScalar(object, Integer);
+    out->is_int =
+        PyLong_Check(object) || PyArray_IsScalar(object, Integer) ||
+        (PyArray_Check(object) && PyArray_NDIM((PyArrayObject *)object) == 0 &&
+         PyArray_ISINTEGER((PyArrayObject *)object));
     if (!out->is_int) {
         return read_double(object, function, arg->name, wanted, &out->f);
     }

@@ -65,6 +65,17 @@ def test_result_dtypes_are_numpys(op: str) -> None:
         np.testing.assert_allclose(got.astype("c16"), want.astype("c16"), rtol=1e-2)
 
 
+@pytest.mark.parametrize("op", ["clip", "fma"])
+def test_three_dtypes_promote_as_numpys(op: str) -> None:
+    """Each integer is promoted with the float: int16, uint16 and float32 give float32."""
+    real = [name for name in DTYPES if takes(op, name) and name != "bfloat16"]
+    for names in itertools.product(real, repeat=3):
+        arrays = [np.ones(2, dtype_of(name)) for name in names]
+        want = np.result_type(*arrays)
+        if takes(op, want.name):
+            assert call(op, *arrays).dtype == want, names
+
+
 @pytest.mark.parametrize("number", [3, -3, 2.5, 1j, True, 0])
 def test_python_numbers_give_way(number: Any) -> None:
     for name in DTYPES:

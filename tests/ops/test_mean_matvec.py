@@ -211,8 +211,9 @@ def test_means_of_nothing_are_nan_without_a_warning(backend: str, variant: str) 
         got = mean_matvec(np.empty((2, 3, 0)), np.ones((4, 3)), **options)
         assert got.shape == (4, 2)
         assert np.isnan(got).all()
-        got = mean_matvec(np.empty((2, 0, 5)), np.empty((4, 0)), **options)
-        assert (got == np.zeros((4, 2))).all()
+        for cols in (5, 1):  # tiles by name ended the process: means of one element
+            got = mean_matvec(np.empty((2, 0, cols)), np.empty((4, 0)), **options)
+            assert (got == np.zeros((4, 2))).all()
         assert mean_matvec(np.empty((0, 3, 5)), np.ones((4, 3)), **options).shape == (4, 0)
         assert mean_matvec(np.ones((2, 3, 5)), np.empty((0, 3)), **options).shape == (0, 2)
 

@@ -84,10 +84,15 @@ static gpo_dtype
 common_dtype(const gpo_call *call, int first, int inputs)
 {
     gpo_dtype common = GPO_NONE;
-    for (int i = first; i < inputs; i++) {
-        const gpo_array *in = &call->in[i];
-        if (in->present && !in->weak) {
-            common = common == GPO_NONE ? in->dtype : gpo_promote(common, in->dtype);
+    /* Floats come first, as in numpy.result_type: int16, uint16 and float32 give float32,
+       though the two integers alone would be an int32, which gives float64. */
+    for (int whole = 0; whole < 2; whole++) {
+        for (int i = first; i < inputs; i++) {
+            const gpo_array *in = &call->in[i];
+            if (in->present && !in->weak && gpo_is_whole(in->dtype) == whole) {
+                common =
+                    common == GPO_NONE ? in->dtype : gpo_promote(common, in->dtype);
+            }
         }
     }
     const bool all_weak = common == GPO_NONE;

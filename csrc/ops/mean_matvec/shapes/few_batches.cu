@@ -338,6 +338,9 @@ gpo_status
 mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
 {
     const int64_t rows = v.batches * v.rows;
+    if (rows == 0) {
+        return GPO_OK; /* the walks below divide by the number of rows */
+    }
     if (v.cols >= LONG_COLS && rows <= gpo_processors(call) * LONG_ROWS) {
         return GPO_LAUNCH(call, grid_of(rows), THREADS, 0,
                           (mean_matvec_few_batches_long_rows<T>), v, rows);
