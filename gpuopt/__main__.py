@@ -170,7 +170,7 @@ def run_test(args: argparse.Namespace) -> int:
         print(f"{checked} results checked, {failed} wrong")
         if unchecked := [op for op in ops if lacks_kernels(op)]:
             print(
-                f"Not checked in the simulator, without their kernels until `make build`: "
+                f"Not checked in the simulator until `make build` adds their kernels: "
                 f"{', '.join(unchecked)}"
             )
         print(gpu_line())

@@ -546,9 +546,7 @@ def test_a_room_that_is_not_compiled_says_so(demo_build: Path) -> None:
 def test_the_commands_of_a_demo_build(demo_build: Path) -> None:
     checked = ask(demo_build, "-m", "gpuopt", "test", "dot")
     assert " 0 wrong\n" in checked
-    assert (
-        "Not checked in the simulator, without their kernels until `make build`: dot" in checked
-    )
+    assert "Not checked in the simulator until `make build` adds their kernels: dot" in checked
     code = """if True:
         from gpuopt.lab import demo, screen, workloads
         workloads.rooms, demo.SECONDS = lambda: ("dot", "reduce"), 0.0
