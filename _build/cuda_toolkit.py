@@ -98,6 +98,12 @@ def kernel_files(csrc: Path) -> list[Path]:
     return sorted(file for folder in folders for file in csrc.glob(folder))
 
 
+def is_named_in(source: Path) -> bool:
+    """Whether a C file is another one in a build with CUDA, or for other architectures."""
+    text = source.read_text(encoding="utf-8")
+    return bool(re.search(r"\bGPO_(?:WITH_CUDA|CUDA_\w+|TABLES)\b", text))
+
+
 def object_name(source: Path) -> str:
     """reduce_cuda.o, reduce_short_rows.o, device_copy.o."""
     room = source.parent

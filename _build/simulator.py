@@ -5,6 +5,8 @@
 check and count every access.  A kernel file is compiled once, instrumented; the plain
 library has the same code without the calls (twins.py).  GPUOPT_SANITIZE=1 compiles only the
 plain library, with ASan and UBSan.
+GPUOPT_SIM_ROOMS="reduce scan" compiles the kernels of these rooms alone; the operators of the
+others say so when they are asked to run in the simulator.
 The tests compile their fixture kernels with the same flags, through `compile_kernels`.
 """
 
@@ -64,6 +66,24 @@ def instrumentation() -> list[str]:
 
 def sanitized() -> bool:
     return flag("GPUOPT_SANITIZE")
+
+
+def room_of(source: Path) -> str:
+    """The folder of a kernel file in csrc/ops, or "device"."""
+    return next(p.name for p in source.parents if p.name not in ("ladder", "shapes"))
+
+
+def wanted_kernels(csrc: Path) -> list[Path]:
+    """The kernel files of the rooms in GPUOPT_SIM_ROOMS, else of all."""
+    files = kernel_files(csrc)
+    wanted = set(os.environ.get("GPUOPT_SIM_ROOMS", "").replace(",", " ").split())
+    rooms = {room_of(file) for file in files} - {"device"}
+    if unknown := sorted(wanted - rooms):
+        raise SystemExit(
+            f"gpuopt: GPUOPT_SIM_ROOMS names '{unknown[0]}'; "
+            f"the rooms are {', '.join(sorted(rooms))}"
+        )
+    return [file for file in files if not wanted or room_of(file) in {*wanted, "device"}]
 
 
 def _step(command: list[str], source: Path, output: Path) -> Step:
@@ -153,9 +173,8 @@ def library_steps(
 
 
 def steps(root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool) -> list[Step]:
-    """Both libraries, with the kernels of every room, without the names of functions."""
-    csrc = root / "csrc"
-    kernels = kernel_files(csrc)
+    """Both libraries, with the kernels of the wanted rooms, without the names of functions."""
+    kernels = wanted_kernels(root / "csrc")
     targets = {build: temp / "sim" / name for build, name in LIBRARIES.items()}
     steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
     for step in steps:

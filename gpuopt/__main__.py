@@ -18,6 +18,7 @@ from typing import Any
 
 import gpuopt
 from gpuopt import _core
+from gpuopt._introspect import lacks_kernels
 from gpuopt._table import Table
 
 
@@ -158,7 +159,8 @@ def run_test(args: argparse.Namespace) -> int:
     from gpuopt.lab import workloads
     from gpuopt.lab.smoke import smoke
 
-    table = smoke([args.op] if args.op else list(workloads.rooms()))
+    ops = [args.op] if args.op else list(workloads.rooms())
+    table = smoke(ops)
     failed = sum(table.column("failed")) if table else 0
     if args.json:
         print(table.to_json())
@@ -166,6 +168,11 @@ def run_test(args: argparse.Namespace) -> int:
         print(table)
         checked = sum(table.column("checked")) if table else 0
         print(f"{checked} results checked, {failed} wrong")
+        if unchecked := [op for op in ops if lacks_kernels(op)]:
+            print(
+                f"Not checked in the simulator until `make build` adds their kernels: "
+                f"{', '.join(unchecked)}"
+            )
         print(gpu_line())
     return 1 if failed else 0
 

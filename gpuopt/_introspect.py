@@ -38,7 +38,20 @@ def variants(op: str) -> Table:
     words += ("causal",) if rows[0]["causal"] else ()
     words += ("shape",) if any(row["shape"] for row in rows) else ()
     shown = ("backend", "name", "idea", *words, "available")
-    return Table(rows, shown=shown, title=f"variants of {op}")
+    lack = f" ({LACKS})" if lacks_kernels(op) else ""
+    return Table(rows, shown=shown, title=f"variants of {op}{lack}")
+
+
+LACKS = (
+    "this build's simulator lacks its kernels; `make build` adds them"  # as csrc/backend/sim.c
+)
+
+
+def lacks_kernels(op: str) -> bool:
+    """Tell whether the simulator runs, but was built without an operator: GPUOPT_SIM_ROOMS."""
+    if _core.backends()["sim"] is not None:
+        return False
+    return all(row["backend"] != "sim" for row in _core.variants(op))
 
 
 def explain(op: str, /, *args: Any, **kwargs: Any) -> Table:
@@ -126,7 +139,10 @@ def source(op: str, variant: str) -> str:
     names = {row["name"] for row in _core.variants(op)}
     if variant not in names:
         listed = ", ".join(sorted(names))
-        raise _core.VariantError(f"{op}() has no variant '{variant}' (variants: {listed})")
+        lack = f"; {LACKS}" if lacks_kernels(op) else ""
+        raise _core.VariantError(
+            f"{op}() has no variant '{variant}' (variants: {listed}){lack}"
+        )
     room = _source_root() / "ops" / _core.describe(op)["room"]
     if variant in {row["name"] for row in _core.variants(op) if row["backend"] == "cpu"}:
         return "\n".join(_included(room, _loops_file(op, variant), "inc"))
@@ -167,7 +183,10 @@ def info() -> dict[str, Any]:
     from gpuopt import _calibration  # hashlib and tempfile would slow the import
 
     build = _core.build_info()
-    states = _core.backends()
+    states = {name: reason or "ok" for name, reason in _core.backends().items()}
+    simulated = [op for op in _core.ops() if not lacks_kernels(op)]
+    if len(simulated) < len(_core.ops()):
+        states["sim"] = f"ok, for {', '.join(simulated)} alone"
     return {
         "gpuopt": build["version"],
         "python": platform.python_version(),
@@ -178,7 +197,7 @@ def info() -> dict[str, Any]:
         "cuda_archs": build["cuda_archs"],
         "operators": list(_core.ops()),
         "default_backend": _core.default_backend(),
-        "backends": {name: reason or "ok" for name, reason in states.items()},
+        "backends": states,
         "cpu": {
             "processors": len(os.sched_getaffinity(0)),
             "threads": _core.get_num_threads(),

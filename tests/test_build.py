@@ -30,7 +30,7 @@ import twins  # noqa: E402
 from steps import Step, jobs, run_all  # noqa: E402
 
 VARIABLES = ("CC", "CXX", "CUDA_HOME", "GPUOPT_CUDA", "GPUOPT_CUDA_ARCHS", "GPUOPT_LINEINFO",
-             "GPUOPT_WERROR", "MAX_JOBS")  # fmt: skip
+             "GPUOPT_SIM_ROOMS", "GPUOPT_WERROR", "MAX_JOBS")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +281,20 @@ def test_ptx_of_the_last_architecture() -> None:
         assert flags[-1].endswith(("code=compute_80", "code=compute_120"))
 
 
+def test_only_files_that_name_cuda_depend_on_it() -> None:
+    """A build without CUDA, then one with it, compiles the loops once: see is_named_in."""
+    csrc = ROOT / "csrc"
+    named = [f for f in csrc.rglob("*.[ch]") if cuda_toolkit.is_named_in(f)]
+    headers = {f.name for f in named if f.suffix == ".h" and f.parent.name != "sim"}
+    assert headers == {"gpo.h", "cuda.h"}
+    for file in csrc.rglob("*.c"):
+        text = file.read_text(encoding="utf-8")
+        if re.search(r'"cuda\.h"|<cuda|GPO_CUDA_TABLE', text):
+            assert file in named
+    assert csrc / "bind" / "introspect.c" in named
+    assert csrc / "ops" / "reduce" / "cpu.c" not in named
+
+
 def test_line_tables_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
 
@@ -404,6 +418,147 @@ def test_pip_and_make_compile_the_same(tmp_path: Path, monkeypatch: pytest.Monke
         commands.append(step.command)
         monkeypatch.undo()
     assert commands[0] == commands[1]
+
+
+# ---- a simulator of some rooms ----
+
+
+def test_rooms_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    csrc = ROOT / "csrc"
+    assert simulator.wanted_kernels(csrc) == cuda_toolkit.kernel_files(csrc)
+    monkeypatch.setenv("GPUOPT_SIM_ROOMS", "reduce, dot")
+    kept = simulator.wanted_kernels(csrc)
+    assert {simulator.room_of(file) for file in kept} == {"reduce", "dot", "device"}
+    assert csrc / "ops" / "reduce" / "shapes" / "columns.cu" in kept
+    monkeypatch.setenv("GPUOPT_SIM_ROOMS", "reduce sort")
+    with refused("GPUOPT_SIM_ROOMS names 'sort'; the rooms are causal_conv1d, .*, scan"):
+        simulator.wanted_kernels(csrc)
+
+
+@pytest.mark.parametrize(
+    ("built", "what"),
+    [
+        ([], "reduce"),
+        (["reduce_cuda.o", "reduce_columns.o"], "reduce"),
+        (["reduce_cuda.o", "partition_reduce_cuda.o"], None),
+    ],
+)
+def test_the_demo_never_takes_rooms_away(
+    built: list[str], what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("Makefile", "_build", "pyproject.toml", "setup.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    folder = tmp_path / "build" / "temp.x" / "sim" / "plain"
+    folder.mkdir(parents=True)
+    for name in built:
+        (folder / name).touch()
+
+    def rooms() -> str | None:
+        made = subprocess.run(
+            ["make", "--dry-run", "demo", f"PYTHON={sys.executable}"],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        found = re.search(r"GPUOPT_SIM_ROOMS=(\S+) make .*build", made.stdout)
+        return found[1] if found else None
+
+    assert rooms() == what
+    monkeypatch.setenv("GPUOPT_SIM_ROOMS", "scan")
+    assert rooms() is None  # make passes on what the environment says
+
+
+@pytest.fixture(scope="module")
+def demo_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package whose simulator is linked from the objects of reduce alone."""
+    temp = next(ROOT.glob("build/temp*/sim"), None)
+    if temp is None:
+        pytest.skip("not built in place")
+    folder = tmp_path_factory.mktemp("demo")
+    package = folder / "gpuopt"
+    package.mkdir()
+    for file in (ROOT / "gpuopt").iterdir():
+        if not file.name.startswith("_sim") and file.name != "__pycache__":
+            link = shutil.copy if file.suffix == ".so" else os.symlink
+            link(file, package / file.name)
+    (folder / "csrc").symlink_to(ROOT / "csrc")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUOPT_SIM_ROOMS", "reduce")
+        kernels = simulator.wanted_kernels(ROOT / "csrc")
+    targets = {build: package / name for build, name in simulator.LIBRARIES.items()}
+    made = simulator.library_steps(ROOT, targets, temp, kernels)
+    assert all(step.is_fresh() for step in made if step.output.suffix == ".o"), "make build"
+    run_all(made)
+    return folder
+
+
+def ask(folder: Path, *arguments: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LACK = "this build's simulator lacks its kernels; `make build` adds them"
+
+
+def test_a_room_that_is_not_compiled_says_so(demo_build: Path) -> None:
+    code = """if True:
+        import numpy as np, gpuopt
+        from gpuopt.lab.report import counts_part
+        x = np.arange(4, dtype=np.float32)
+        assert gpuopt.reduce(x, variant="v3", backend="sim") == 6
+        assert gpuopt.scan(x).tolist() == [0, 1, 3, 6]
+        for call in (
+            lambda: gpuopt.scan(x, backend="sim"),
+            lambda: gpuopt.scan(x, variant="v1", backend="sim"),
+            lambda: gpuopt.max_pool1d(gpuopt.asdevice(x[None], backend="sim"), 2),
+            lambda: gpuopt.plan("scan", x, backend="sim"),
+            lambda: gpuopt.profile("scan", x),
+            lambda: gpuopt.scan(x, variant="v1"),
+            lambda: gpuopt.source("scan", "v9"),
+        ):
+            try:
+                print(call())
+            except (gpuopt.SimulatorError, gpuopt.VariantError) as error:
+                print(type(error).__name__, error)
+        rows = gpuopt.variants("scan")
+        available = {row["available"] for row in rows if row["backend"] != "cpu"}
+        print(repr(rows).splitlines()[0], available)
+        print(repr(gpuopt.variants("reduce")).splitlines()[0])
+        print(gpuopt.info()["backends"]["sim"])
+        print(counts_part(["dot", "reduce"], False).count("lacks its kernels"))
+    """
+    lines = ask(demo_build, "-c", code).splitlines()
+    error = "SimulatorError {}() has no backend 'sim': " + LACK
+    assert lines[:5] == [
+        error.format(op) for op in ("scan", "scan", "max_pool1d", "scan", "scan")
+    ]
+    for line in lines[5:7]:
+        assert re.match(
+            r"VariantError scan\(\) has no variant 'v[19]'.*" + re.escape(LACK), line
+        )
+    assert lines[7].startswith(f"variants of scan ({LACK}) ")
+    assert lines[7].endswith((" set()", " {False}", " {True}"))  # with CUDA: the GPU's rungs
+    assert lines[8:] == ["variants of reduce", "ok, for reduce alone", "1"]
+
+
+def test_the_commands_of_a_demo_build(demo_build: Path) -> None:
+    checked = ask(demo_build, "-m", "gpuopt", "test", "dot")
+    assert " 0 wrong\n" in checked
+    assert "Not checked in the simulator until `make build` adds their kernels: dot" in checked
+    code = """if True:
+        from gpuopt.lab import demo, screen, workloads
+        workloads.rooms, demo.SECONDS = lambda: ("dot", "reduce"), 0.0
+        screen.put(demo.demo("reduce", progress=False))
+        screen.put(demo.demo("dot", progress=False))
+    """
+    shown, other = ask(demo_build, "-c", code).split("\nNot compiled: 1 ladders ")[:2]
+    assert "reduce: 10 CUDA kernels" in shown
+    assert "just now in the simulator" in shown
+    assert "`make build` adds them, about" in other
+    assert f"counts: none, {LACK}" in " ".join(other.split())
+    assert "gpuopt.profile(" not in other
 
 
 # ---- what was built ----

@@ -203,9 +203,19 @@ gpo_sim_backend(void)
 }
 
 const gpo_table *
-gpo_sim_table(const char *op)
+gpo_sim_table(const char *ladder)
 {
     const char *reason;
     const gpo_sim_library *l = gpo_sim_loaded(&reason);
-    return l ? l->table(op) : NULL;
+    return l ? l->table(ladder) : NULL;
+}
+
+const char *
+gpo_sim_lacks(const gpo_op *op)
+{
+    const char *reason;
+    const gpo_sim_library *l = gpo_sim_loaded(&reason);
+    return !l || l->table(op->ladder ? op->ladder : op->name)
+               ? NULL
+               : "this build's simulator lacks its kernels; `make build` adds them";
 }

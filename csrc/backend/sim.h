@@ -14,8 +14,14 @@ extern "C" {
 /* The simulator's backend; if no library can be loaded, one that is unavailable. */
 const gpo_backend *gpo_sim_backend(void);
 
-/* The simulator's own table of an operator, NULL if there is none. */
-const gpo_table *gpo_sim_table(const char *op);
+/* The simulator's own table of a ladder, NULL if there is none. */
+const gpo_table *gpo_sim_table(const char *ladder);
+
+/*
+ * Why a simulator that runs has no table of the operator: it was built for some rooms
+ * alone (GPUOPT_SIM_ROOMS).  NULL if it has one, or cannot run at all.
+ */
+const char *gpo_sim_lacks(const gpo_op *op);
 
 /*
  * The settings, initially read from GPUOPT_SIM ("check", "plain" or unset).  Checks,

@@ -12,6 +12,8 @@
 #include "options.h"
 #include "rates.h"
 
+#include "../backend/sim.h"
+
 /* ---- errors ---- */
 
 static const gpo_variant *
@@ -34,8 +36,9 @@ raise_no_variant(const frame *f, PyObject *name)
         hint = "it runs on the CPU and the arrays are on a device; "
                "x.numpy() brings them to the host";
     }
-    else if (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
-             find_variant(gpo_backend_table(GPO_CUDA, op), name)) {
+    else if (!gpo_sim_lacks(op) &&
+             (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
+              find_variant(gpo_backend_table(GPO_CUDA, op), name))) {
         hint = "it is a CUDA rung and this call runs on the CPU; "
                "backend=\"sim\" runs it in the simulator";
     }
@@ -225,10 +228,10 @@ gpo_choose_variant(frame *f)
         return false;
     }
     const gpo_table *table = gpo_backend_table(f->id, op);
-    if (!table) {
-        PyErr_Format(PyExc_NotImplementedError,
-                     "%s() has no '%s' backend in this build", op->name,
-                     call->backend->name);
+    if (!table) { /* only a simulator built for some rooms lacks one */
+        const char *lack = gpo_sim_lacks(op);
+        PyErr_Format(gpo_py.simulator_error, "%s() has no backend '%s'%s%s", op->name,
+                     call->backend->name, lack ? ": " : "", lack ? lack : "");
         return false;
     }
     if (name && !PyUnicode_Check(name)) {

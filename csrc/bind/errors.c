@@ -5,6 +5,8 @@
  */
 #include "errors.h"
 
+#include "../backend/sim.h"
+
 #include <stdio.h>
 
 /* ---- the classes ---- */
@@ -200,7 +202,8 @@ gpo_raise_variant(const gpo_op *op, PyObject *name, const char *hint)
         text = PyUnicode_FromFormat("did you mean '%s'?", suggestion);
     }
     else {
-        text = PyUnicode_FromString("see gpuopt.variants()");
+        const char *lack = gpo_sim_lacks(op);
+        text = PyUnicode_FromString(lack ? lack : "see gpuopt.variants()");
     }
     if (text) {
         PyErr_Format(gpo_py.variant_error,

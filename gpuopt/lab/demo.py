@@ -8,14 +8,18 @@ result is wrong.  It needs no compiler, no other library and less than 1 GB of m
 from __future__ import annotations
 
 import functools
+import math
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import gpuopt
 from gpuopt import _core
+from gpuopt._introspect import LACKS, lacks_kernels
 from gpuopt.benchmarks import peers
-from gpuopt.lab import published, workloads
+from gpuopt.lab import nvcc, published, workloads
 from gpuopt.lab.profile import Counts, profile
 from gpuopt.lab.progress import track
 from gpuopt.lab.run import device_name, to_host, verdict
@@ -25,6 +29,8 @@ from gpuopt.lab.timer import Call, CpuClock, EventClock, measure_together
 __all__ = ["Demo", "demo"]
 
 SECONDS = 1.5  # for all timed variants of a ladder together
+# CPU time of the compilers beyond what `make demo` compiles: python _build/times.py.
+SIMULATED, COMPILED = 500, 1200
 
 
 def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None) -> Demo:
@@ -44,10 +50,11 @@ def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None
     usable = [name for name, reason in states.items() if reason is None]
     gpu = device_name("cuda") if "cuda" in usable else None
     seen = Demo(
-        op, device_name("cpu"), gpu, states["cuda"], states["sim"],
-        _core.get_num_threads(), verbose,
+        op, device_name("cpu"), gpu, states["cuda"],
+        LACKS if lacks_kernels(op) else states["sim"], _core.get_num_threads(), verbose,
     )  # fmt: skip
     rooms = workloads.rooms()
+    seen.uncompiled = uncompiled(rooms)
     steps: list[Call] = [
         functools.partial(check, seen, room, backend, *tiny)
         for room in rooms
@@ -66,6 +73,18 @@ def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None
     if not gpu:
         recall(seen)
     return seen
+
+
+def uncompiled(rooms: Sequence[str]) -> str:
+    """Say what a build for the demo alone lacks; empty after `make build`."""
+    without = [op for op in rooms if lacks_kernels(op)]
+    if not without:
+        return ""
+    seconds, what = SIMULATED, f"{len(without)} ladders for the simulator"
+    if _core.build_info()["cuda"] is None and nvcc.find():
+        seconds, what = seconds + COMPILED, f"{what}, all for GPUs"
+    minutes = math.ceil(seconds / 60 / len(os.sched_getaffinity(0)))
+    return f"Not compiled: {what}; `make build` adds them, about {minutes} min."
 
 
 def variants(op: str, backend: str, dtype: str) -> list[Row]:

@@ -233,8 +233,9 @@ def profile(
     variant : the CUDA rung to profile; None means every rung that accepts the arguments.
     settings : more settings of `_sim_configure`, such as {"schedule": "shuffle"}.
 
-    Raises gpuopt.SimulatorError if this build has no simulator, or if a kernel accesses
-    memory out of bounds; races are counted, not raised.
+    Raises gpuopt.SimulatorError if this build has no simulator, or one without the
+    operator's kernels, or if a kernel accesses memory out of bounds; races are counted, not
+    raised.
     """
     if op not in _core.ops():
         raise ValueError(f"gpuopt has no operator '{op}'; operators: {', '.join(_core.ops())}")
@@ -243,7 +244,7 @@ def profile(
             row["name"]
             for row in _core.variants(op)
             if row["backend"] == "sim" and not row["shape"]
-        ]
+        ] or ["v0"]  # the call says why there are none
     else:
         names = [variant]
     kernels: list[Kernel] = []

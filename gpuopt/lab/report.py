@@ -18,6 +18,7 @@ from typing import Any
 
 import gpuopt
 from gpuopt import _core
+from gpuopt._introspect import LACKS, lacks_kernels
 from gpuopt._table import Table
 from gpuopt.lab import ceilings, demo, published, run, workloads
 from gpuopt.lab.growth import clock_of
@@ -293,6 +294,9 @@ def counts_part(ops: Sequence[str], progress: bool | None) -> str:
         return section("Counts", paragraph(f"The simulator is off: {reason}."))
     parts: list[str] = []
     for op in track(list(ops), len(ops), "counts", progress):
+        if lacks_kernels(op):
+            parts.append(paragraph(f"{op}: {LACKS}."))
+            continue
         name, dtype = workloads.room(op).TINY[0]
         parts.append(folded(f"{op} {name} {dtype}", table(counts(op)), len(parts) == 0))
     meaning = "; ".join(f"{head}: {words}" for head, *_, words in COUNTS)

@@ -68,6 +68,7 @@ class Demo:
     counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
     published: list[Row] = field(default_factory=list)  # their times on another machine
     published_on: str = ""
+    uncompiled: str = ""  # what the build lacks, in a sentence
 
     @property
     def ok(self) -> bool:
@@ -126,6 +127,7 @@ def screen(seen: Demo, width: int = 80, bar: str = "#") -> str:
         *checks(seen),
         "",
         *more(seen),
+        *(["", seen.uncompiled] if seen.uncompiled else []),
     ]
     # No line is wider than the terminal, except for words that are longer.
     fitted = [part for line in lines for part in fit(line, width)]
@@ -313,10 +315,15 @@ def more(seen: Demo) -> list[str]:
     other = "scan" if seen.op != "scan" else "reduce"
     rung = seen.counted[min(1, len(seen.counted) - 1)]["variant"] if seen.counted else "v1"
     function = seen.op if seen.op != "elementwise" else "multiply"
-    return [
+    lines = [
         "Next:",
         f"  python -m gpuopt demo {other}  # another ladder; -h lists them",
         "  python -m gpuopt demo --verbose  # every result, and the times of every ladder",
+    ]
+    if seen.simulator_off:
+        return lines
+    return [
+        *lines,
         f'  gpuopt.source("{function}", "{rung}")  # the code of a rung, and what it leaves',
         f'  gpuopt.profile("{function}", x, variant="{rung}")  # its counts, line by line',
     ]
