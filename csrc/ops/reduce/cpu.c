@@ -54,6 +54,10 @@ typedef struct loops {
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
     /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
     void (*extreme)(const void *x, int64_t n, void *acc);
+    /* the same and its place among the n elements; NULL if `find` is to search for it */
+    int64_t (*place)(const void *x, int64_t n, void *acc);
+    /* ANY and ALL: whether one of n elements decides */
+    bool (*decides)(const void *x, int64_t n);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
     /* *acc, an A, = the fold of n elements in order; NULL except for base */
@@ -62,7 +66,7 @@ typedef struct loops {
 
 /*
  * t[0..LANE_BYTES) = the fold of FOLD_ROWS consecutive rows of LANE_BYTES bytes, in the
- * order of `fold_rows`.  It reads them front to back, the fastest order for memory.
+ * order of `fold_rows`.
  */
 typedef void (*stream)(const void *x, void *t);
 
@@ -121,13 +125,26 @@ find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
     return tables[isa][op][dtype];
 }
 
-/* NULL if there is no stream: then the loops are used. */
+/*
+ * NULL if there is no stream: then the loops are used.  Memory beyond L2 is read front to
+ * back in registers of 32 bytes, but on processors by Intel, whose L1 has more places for
+ * lines on their way.
+ */
 static stream
-find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
+find_stream(gpo_isa isa, bool beyond_l2, reduce_op op, gpo_dtype dtype)
 {
-    static const stream_table tables[GPO_NISA] = GPO_EACH_ISA(streams);
+    static const stream_table near[GPO_NISA] = GPO_EACH_ISA(near_streams);
     find_fold(&op, &dtype);
-    return tables[isa][op][dtype];
+#ifdef GPO_HAS_ISAS
+    if (beyond_l2 && !__builtin_cpu_is("intel")) {
+        return (isa == GPO_ISA_BASE ? far_streams_base : far_streams_v3)[op][dtype];
+    }
+#else
+    if (beyond_l2) {
+        return far_streams_base[op][dtype];
+    }
+#endif
+    return near[isa][op][dtype];
 }
 
 static const narrow narrows[GPO_NISA] = GPO_EACH_ISA(narrow_doubles);
@@ -150,7 +167,7 @@ enum {
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     COMBINE = 1024,        /* results combined in one task */
     SHORT_RUN = 16,        /* shorter runs of elements are packed several at once */
-    CACHED = 1 << 20,      /* bytes that L2 may hold: wider vectors are faster there */
+    CACHED = 1 << 20,      /* bytes that L2 may hold */
 };
 
 typedef union state {
@@ -243,6 +260,27 @@ is_zero(const char *bytes, int n)
     return value == 0;
 }
 
+/* Sets *acc to whether one of the next n elements decides, which is often an early one. */
+static void
+row_decides(const job *j, cursor *c, int64_t n, void *acc, char *pack)
+{
+    enum { FIRST_BYTES = 1024, PACK_BYTES = FOLD_ROWS * LANE_BYTES };
+    const loops *f = j->loops;
+    const int last = j->reduced->ndim - 1;
+    const bool in_place =
+        j->reduced->strides[last] == 1 &&
+        (last == 0 || j->reduced->shape[last] * f->bytes >= NARROW_BYTES);
+    uint64_t known = 0;
+    for (int64_t k = 0; k < n && !known;) {
+        int64_t m = (k == 0 ? FIRST_BYTES : PACK_BYTES) / f->bytes;
+        m = in_place ? run_left(c) : m;
+        m = m < n - k ? m : n - k;
+        known = f->decides(take(c, m, pack), m);
+        k += m;
+    }
+    memcpy(acc, &known, (size_t)f->acc_bytes); /* its lowest bytes come first */
+}
+
 /*
  * acc[0..keep) = the folds of the next n elements, n in [1, chunk].  `memory` holds the
  * packed elements, then the nodes of the tree.
@@ -254,6 +292,10 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
+    if (f->decides && j->keep == 1) {
+        row_decides(j, c, n, acc, pack);
+        return;
+    }
     if (f->extreme && j->keep == 1 && j->reduced->ndim == 1 &&
         j->reduced->strides[0] == 1) { /* the order is all one */
         f->extreme(take(c, n, pack), n, acc);
@@ -342,16 +384,23 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
             int64_t *index, char *pack)
 {
     const loops *f = j->loops;
-    const int64_t piece = PIECE_BYTES / f->bytes;
+    const bool in_place = j->reduced->ndim == 1 && j->reduced->strides[0] == 1;
+    const int64_t piece = f->place && in_place ? n : PIECE_BYTES / f->bytes;
     for (int64_t k = 0; k < n; k += piece) {
         const int64_t m = n - k < piece ? n - k : piece;
         const char *x = take(c, m, pack);
         state acc, candidate;
-        f->extreme(x, m, &acc);
+        int64_t place = 0;
+        if (f->place) {
+            place = f->place(x, m, &acc);
+        }
+        else {
+            f->extreme(x, m, &acc);
+        }
         f->widen(&acc, 1, &candidate);
         if (k == 0 || improves(j, *best, candidate)) {
             *best = candidate;
-            *index = first + k + f->find(x, m, 1, &acc);
+            *index = first + k + (f->place ? place : f->find(x, m, 1, &acc));
         }
     }
 }
@@ -644,6 +693,7 @@ row_group(void *context, int64_t i, void *memory)
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     const int64_t keep = j->keep;
     const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
+    const bool places = extremes && j->arg && f->place;
     const bool short_groups = keep > 1 && reduced->strides[0] == 1 &&
                               SHORT_ROW_LANES / 2 % keep == 0 &&
                               cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
@@ -675,14 +725,20 @@ row_group(void *context, int64_t i, void *memory)
         }
         else if (short_rows && keep == 1) {
             for (int64_t k = 0; extremes && k < n; k++) {
-                f->extreme(c.at + k * stride * f->bytes, cols,
-                           (char *)acc + k * f->acc_bytes);
+                const char *at = c.at + k * stride * f->bytes;
+                char *to = (char *)acc + k * f->acc_bytes;
+                if (places) {
+                    index[k] = f->place(at, cols, to);
+                }
+                else {
+                    f->extreme(at, cols, to);
+                }
             }
             if (!extremes) {
                 f->short_rows(c.at, n, stride, cols, acc);
             }
             f->widen(acc, n, value);
-            for (int64_t k = 0; j->arg && k < n; k++) {
+            for (int64_t k = 0; j->arg && !places && k < n; k++) {
                 index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
                                    (char *)acc + k * f->acc_bytes);
             }
@@ -843,8 +899,8 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
     j->loops = find_loops(isa, op, call->in[0].dtype);
     j->origin = (const char *)call->in[0].data + j->plan->first * j->loops->bytes;
     j->combine = find_loops(isa, op, j->loops->state);
-    const bool far = isa == GPO_ISA_V4 && call->in[0].size * j->loops->bytes > CACHED;
-    j->stream = find_stream(far ? GPO_ISA_V3 : isa, op, call->in[0].dtype);
+    const bool beyond_l2 = call->in[0].size * j->loops->bytes > CACHED;
+    j->stream = find_stream(isa, beyond_l2, op, call->in[0].dtype);
     j->narrow = narrows[isa];
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
