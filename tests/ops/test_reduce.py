@@ -634,6 +634,99 @@ def sum_bound(x: np.ndarray[Any, Any], eps: float) -> float:
 
 
 @each_variant
+def numbers(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    """Few different numbers, so that extremes are equal; zeros of both signs."""
+    x = np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+    return np.where(x == 0, -x, x) if x.dtype.kind == "f" else x
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float32", "float64"])
+def test_places_of_extremes(variant: str, dtype: str) -> None:
+    """The first of equal extremes and of nans: along rows, down columns, of rows that are
+    turned, and where elements or columns are two apart or in descending order."""
+    for n, w in ((2, 40), (3, 300), (8, 17), (11, 65), (16, 33), (67, 5), (200, 31), (1100, 9)):
+        for seed in range(3):
+            x = numbers((n, 2 * w), dtype, seed)
+            if x.dtype.kind == "f" and seed:
+                x[n // 2, ::3] = np.nan if seed == 1 else np.inf
+                x[-1, ::2] = np.nan
+            for view in (x, x[:, ::2], x[::-1, 1::2], x[:, ::-1], x.T, x[:, ::2].T):
+                for op, axis in itertools.product(("argmin", "argmax"), (0, 1, None)):
+                    want = NUMPY[op](view, axis)
+                    got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
+                    np.testing.assert_array_equal(got, want, f"{view.strides} {op} {axis}")
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extremes_of_long_rows(variant: str, dtype: str) -> None:
+    """A nan and an extreme at each end of blocks, of whole rows and of their rests."""
+    for n in (63, 64, 127, 128, 129, 255, 300, 2047, 2113):
+        x = numbers((n,), dtype, n)
+        for at in {0, 1, n // 2, n - 1, n - n % 64, n - n % 32 - 1} & set(range(n)):
+            for value in (9, -9, np.inf, -np.inf, np.nan):
+                y = x.copy()
+                y[at] = value
+                for op in ("min", "max", "argmin", "argmax"):
+                    got = reduce(y, op, backend="cpu", variant=variant)
+                    np.testing.assert_array_equal(got, NUMPY[op](y), f"{n} {at} {value} {op}")
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])
+def test_results_in_another_order_than_memory(variant: str, dtype: str) -> None:
+    """They are turned in tiles: whole ones, rests, and axes of a few elements."""
+    for shape in ((16, 3, 2, 700), (37, 64, 3, 17), (5, 33, 1, 257), (64, 4, 2, 64)):
+        x = numbers(shape, dtype, len(shape))
+        for order in ((3, 2, 1, 0), (1, 0, 3, 2), (3, 0, 2, 1), (2, 3, 0, 1)):
+            view = x.transpose(order)
+            for axis in range(4):
+                ops = ("any",) if dtype == "bool" else ("sum", "max", "argmax")
+                for op in ops[:1] if dtype == "complex128" else ops:
+                    got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
+                    np.testing.assert_array_equal(got, NUMPY[op](view, axis))
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64", "complex64"])
+def test_what_lies_between_elements_is_left_out(variant: str, dtype: str) -> None:
+    """Elements two apart are read with those between them, which are nan or 1000 here."""
+    between = 1000 if dtype == "int32" else np.nan
+    for shape in ((100_001,), (3, 700), (40, 50, 17), (700, 40), (9, 31, 2), (5000, 3)):
+        x = np.full((*shape[:-1], 2 * shape[-1]), between, dtype)
+        x[..., ::2] = numbers(shape, dtype, len(shape))
+        view = x[..., ::2]
+        axes = [None, *range(len(shape)), tuple(range(len(shape) - 1))]
+        for op, axis in itertools.product(("sum", "prod", "mean"), axes):
+            if op == "prod" and dtype != "int32":
+                continue
+            got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
+            want = NUMPY[op](view.astype("complex128" if dtype == "complex64" else dtype), axis)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float16", "float32", "float64"])
+def test_one_element_decides(variant: str, dtype: str) -> None:
+    """Wherever it lies: in the first block, between blocks, in the rest; -0 decides nothing."""
+    for n in (7, 130, 257, 5000):
+        for at in sorted({0, 1, 63, 64, 127, 128, n // 2, n - 1} & set(range(n))):
+            x = np.zeros((2, n), dtype)
+            x = -x if x.dtype.kind == "f" else x
+            x[1, at] = 1
+            double = np.repeat(x, 2, axis=1)
+            for view in (x, x[:, ::-1], double[:, ::2], x.T.copy().T):
+                for axis in (1, None):
+                    options = {"axis": axis, "backend": "cpu", "variant": variant}
+                    np.testing.assert_array_equal(
+                        reduce(view, "any", **options), view.any(axis)
+                    )
+                    np.testing.assert_array_equal(
+                        reduce(view == 0, "all", **options), (view == 0).all(axis)
+                    )
+
+
 @pytest.mark.parametrize(("dtype", "eps"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
 def test_adversarial_sums(
     backend: str, variant: str, dtype: str, eps: float, figure: Figure

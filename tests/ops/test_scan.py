@@ -393,6 +393,34 @@ def test_blocks_with_nan_and_zeros_of_both_signs(dtype: str, variant: str) -> No
             np.testing.assert_array_equal(np.isnan(got), np.arange(n) >= at)
 
 
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("dtype", ["int16", "int64", "float16", "float32", "float64"])
+def test_short_rows_and_few_columns(dtype: str, op: str, variant: str) -> None:
+    """Short rows are turned, so that each is a column; from four columns on they are strips."""
+    rng = np.random.default_rng(3)
+    for n, rows in itertools.product((2, 3, 8, 9, 16, 17, 40), (1, 7, 8, 63, 65, 130)):
+        x = rng.integers(-2, 3, (rows, n)).astype(dtype)
+        if x.dtype.kind == "f":
+            x[rows // 2, n // 2] = np.nan
+            x[-1, -1] = -np.inf
+        for axis, reverse in itertools.product((0, 1), (False, True)):
+            with np.errstate(invalid="ignore"):
+                got = scan(x, op, axis=axis, reverse=reverse, backend="cpu", variant=variant)
+                want = ref.scan(x, op, axis=axis, reverse=reverse)
+            np.testing.assert_array_equal(got, want, f"{n} {rows} {axis} {reverse}")
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float16", "float64", "complex64"])
+def test_an_axis_of_one_element_gives_the_elements(dtype: str, variant: str) -> None:
+    """Also of views and with an initial value."""
+    x = np.random.default_rng(4).integers(0, 5, (40_000, 1, 3)).astype(dtype)
+    for view, initial in itertools.product((x, x[::-1], x[:, :, :2]), (None, 2)):
+        got = scan(view, axis=1, initial=initial, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, view + np.asarray(initial or 0, got.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_waves_of_long_rows(threads: Callable[[int], None], dtype: str) -> None:
     """Rows that end within a wave, and the same bits on any number of threads."""

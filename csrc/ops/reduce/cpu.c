@@ -16,6 +16,7 @@
 #include "../../backend/backend.h"
 #include "../../core/gather.h"
 #include "../../core/prefetch.h"
+#include "../../core/turn.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -31,6 +32,7 @@ enum {
     FOLD_ROWS = 8,    /* rows that `fold_rows` folds */
     SHORT_ROW = 256,  /* longest row, in elements, for `short_rows` */
     SHORT_ROW_LANES = 16,
+    NEAR_AHEAD = 1024,   /* bytes that a single stream prefetches ahead, into L1 */
     EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors */
 };
 
@@ -54,6 +56,21 @@ typedef struct loops {
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
     /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
     void (*extreme)(const void *x, int64_t n, void *acc);
+    /* the same and its place among the n elements; NULL if `find` is to search for it */
+    int64_t (*place)(const void *x, int64_t n, void *acc);
+    /*
+     * MIN and MAX of floats: best[c], the rank of the extreme of column c so far, and
+     * place[c], the number of its row, after n <= FOLD_ROWS rows of w columns, of which
+     * rows[0] is number `first`; both are as wide as an element.  False if a nan was seen
+     * that has no rank.
+     */
+    bool (*places)(const void *const *rows, int64_t n, int64_t w, int64_t first,
+                   void *best, void *place);
+    /* the states s[c] and places index[c], `first` added, of best and place[c * stride] */
+    void (*settle)(const void *best, const void *place, int64_t stride, int64_t w,
+                   int64_t first, void *s, int64_t *index);
+    /* ANY and ALL: whether one of n elements decides */
+    bool (*decides)(const void *x, int64_t n);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
     /* *acc, an A, = the fold of n elements in order; NULL except for base */
@@ -62,7 +79,7 @@ typedef struct loops {
 
 /*
  * t[0..LANE_BYTES) = the fold of FOLD_ROWS consecutive rows of LANE_BYTES bytes, in the
- * order of `fold_rows`.  It reads them front to back, the fastest order for memory.
+ * order of `fold_rows`.
  */
 typedef void (*stream)(const void *x, void *t);
 
@@ -121,13 +138,26 @@ find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
     return tables[isa][op][dtype];
 }
 
-/* NULL if there is no stream: then the loops are used. */
+/*
+ * NULL if there is no stream: then the loops are used.  Memory beyond L2 is read front to
+ * back in registers of 32 bytes, but on processors by Intel, whose L1 has more places for
+ * lines on their way.
+ */
 static stream
-find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
+find_stream(gpo_isa isa, bool beyond_l2, reduce_op op, gpo_dtype dtype)
 {
-    static const stream_table tables[GPO_NISA] = GPO_EACH_ISA(streams);
+    static const stream_table near[GPO_NISA] = GPO_EACH_ISA(near_streams);
     find_fold(&op, &dtype);
-    return tables[isa][op][dtype];
+#ifdef GPO_HAS_ISAS
+    if (beyond_l2 && !__builtin_cpu_is("intel")) {
+        return (isa == GPO_ISA_BASE ? far_streams_base : far_streams_v3)[op][dtype];
+    }
+#else
+    if (beyond_l2) {
+        return far_streams_base[op][dtype];
+    }
+#endif
+    return near[isa][op][dtype];
 }
 
 static const narrow narrows[GPO_NISA] = GPO_EACH_ISA(narrow_doubles);
@@ -150,7 +180,8 @@ enum {
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     COMBINE = 1024,        /* results combined in one task */
     SHORT_RUN = 16,        /* shorter runs of elements are packed several at once */
-    CACHED = 1 << 20,      /* bytes that L2 may hold: wider vectors are faster there */
+    GAPS_BYTES = 4,        /* of an element: smaller ones take longer to fold */
+    CACHED = 1 << 20,      /* bytes that L2 may hold */
 };
 
 typedef union state {
@@ -164,6 +195,7 @@ typedef struct job {
     const reduce_plan *plan;
     int64_t rows, cols; /* those of the plan, or of groups */
     int64_t keep;       /* neighbouring results of a row of groups; 1 for other rows */
+    int64_t step; /* of the elements of a row, or run, that is read with its gaps */
     const reduce_axes *kept, *reduced; /* those of the plan, or of groups; ndim >= 1 */
     const char *origin;                /* element 0 of result 0 */
     const loops *loops;
@@ -175,6 +207,7 @@ typedef struct job {
     uint64_t magnitude; /* the bits of an element that make it true */
     bool parallel;
     bool direct;      /* the partial results of columns are the results: is_direct */
+    bool gaps;        /* columns two apart are read with those between them */
     bool interleaved; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
@@ -191,8 +224,7 @@ typedef struct job {
     int64_t *index;                       /* likewise, for arg */
     atomic_bool decided;                  /* the only result is known (early) */
     const void *initial;                  /* BATCH equal states, or NULL */
-    const reduce_axes *places; /* of the results, if kept is not in their order */
-    void *out;
+    void *out;                            /* of all results, in the order of kept */
     gpo_dtype out_dtype;
 } job;
 
@@ -243,6 +275,27 @@ is_zero(const char *bytes, int n)
     return value == 0;
 }
 
+/* Sets *acc to whether one of the next n elements decides, which is often an early one. */
+static void
+row_decides(const job *j, cursor *c, int64_t n, void *acc, char *pack)
+{
+    enum { FIRST_BYTES = 1024, PACK_BYTES = FOLD_ROWS * LANE_BYTES };
+    const loops *f = j->loops;
+    const int last = j->reduced->ndim - 1;
+    const bool in_place =
+        j->reduced->strides[last] == 1 &&
+        (last == 0 || j->reduced->shape[last] * f->bytes >= NARROW_BYTES);
+    uint64_t known = 0;
+    for (int64_t k = 0; k < n && !known;) {
+        int64_t m = (k == 0 ? FIRST_BYTES : PACK_BYTES) / f->bytes;
+        m = in_place ? run_left(c) : m;
+        m = m < n - k ? m : n - k;
+        known = f->decides(take(c, m, pack), m);
+        k += m;
+    }
+    memcpy(acc, &known, (size_t)f->acc_bytes); /* its lowest bytes come first */
+}
+
 /*
  * acc[0..keep) = the folds of the next n elements, n in [1, chunk].  `memory` holds the
  * packed elements, then the nodes of the tree.
@@ -254,12 +307,16 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
-    if (f->extreme && j->keep == 1 && j->reduced->ndim == 1 &&
+    if (f->decides && j->keep == 1) {
+        row_decides(j, c, n, acc, pack);
+        return;
+    }
+    if (f->extreme && j->keep == 1 && j->step == 1 && j->reduced->ndim == 1 &&
         j->reduced->strides[0] == 1) { /* the order is all one */
         f->extreme(take(c, n, pack), n, acc);
         return;
     }
-    if (n <= SHORT_ROW && j->keep == 1) {
+    if (n <= SHORT_ROW && j->keep == 1 && j->step == 1) {
         f->short_rows(take(c, n, pack), 1, 0, n, acc);
         return;
     }
@@ -312,7 +369,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
         }
     }
     tree_finish(&t);
-    f->lanes(nodes, t.w, j->keep);
+    f->lanes(nodes, t.w, j->keep * j->step);
     memcpy(acc, nodes, (size_t)(j->keep * f->acc_bytes));
 }
 
@@ -342,16 +399,23 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
             int64_t *index, char *pack)
 {
     const loops *f = j->loops;
-    const int64_t piece = PIECE_BYTES / f->bytes;
+    const bool in_place = j->reduced->ndim == 1 && j->reduced->strides[0] == 1;
+    const int64_t piece = f->place && in_place ? n : PIECE_BYTES / f->bytes;
     for (int64_t k = 0; k < n; k += piece) {
         const int64_t m = n - k < piece ? n - k : piece;
         const char *x = take(c, m, pack);
         state acc, candidate;
-        f->extreme(x, m, &acc);
+        int64_t place = 0;
+        if (f->place) {
+            place = f->place(x, m, &acc);
+        }
+        else {
+            f->extreme(x, m, &acc);
+        }
         f->widen(&acc, 1, &candidate);
         if (k == 0 || improves(j, *best, candidate)) {
             *best = candidate;
-            *index = first + k + f->find(x, m, 1, &acc);
+            *index = first + k + (f->place ? place : f->find(x, m, 1, &acc));
         }
     }
 }
@@ -376,81 +440,7 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
     j->loops->widen(acc, j->keep, value);
 }
 
-/* ---- columns: one chunk of one strip ---- */
-
-/* One row of a strip: w elements, `stride` apart, made contiguous. */
-static const void *
-take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
-{
-    const void *x = c->at;
-    if (stride != 1) {
-        pack_elements(buffer, c->at, w, stride, c->bytes);
-        x = buffer;
-    }
-    advance(c, 1);
-    return x;
-}
-
-/*
- * The memory of a strip: the nodes of the tree, FOLD_ROWS rows of packed elements, then what column_strip and strip_extreme store per column.
- */
-static char *
-after_strip(const job *j, char *memory)
-{
-    return memory + j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes;
-}
-
-/* The first w partial results at `nodes` = the folds of the next n rows. */
-static void
-strip_fold(const job *j, cursor *c, int64_t n, int64_t w, int64_t stride, char *nodes)
-{
-    const loops *f = j->loops;
-    char *pack = nodes + j->levels * j->node_bytes;
-    tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
-    for (; n >= FOLD_ROWS; n -= FOLD_ROWS) {
-        const void *rows[FOLD_ROWS];
-        for (int r = 0; r < FOLD_ROWS; r++) {
-            rows[r] = take_row(c, w, stride, pack + r * j->pack_bytes);
-        }
-        f->fold_rows(rows, w, tree_node(&t, t.depth));
-        tree_push(&t);
-    }
-    if (n > 0) {
-        char *node = tree_node(&t, t.depth++);
-        f->load(take_row(c, w, stride, pack), w, node);
-        while (--n > 0) {
-            f->add_row(node, take_row(c, w, stride, pack), w);
-        }
-    }
-    tree_finish(&t);
-}
-
-/* The extremes of the next n rows of a strip, and the rows they are in. */
-static void
-strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void *value,
-              int64_t *index, char *nodes, uint64_t *found)
-{
-    enum { PIECE = 32 }; /* rows searched together for a new extreme */
-    const loops *f = j->loops;
-    const int64_t column = j->kept->strides[j->kept->ndim - 1];
-    const int64_t row = j->reduced->strides[0]; /* arg reduces one axis here */
-    uint64_t *best = value;
-    for (int64_t k = 0; k < n; k += PIECE) {
-        const int64_t m = n - k < PIECE ? n - k : PIECE;
-        const char *x = c->at;
-        strip_fold(j, c, m, w, column, nodes);
-        f->widen(nodes, w, found);
-        for (int64_t i = 0; i < w; i++) {
-            const state candidate = {.u = found[i]}, old = {.u = best[i]};
-            if (k == 0 || improves(j, old, candidate)) {
-                best[i] = found[i];
-                index[i] = first + k +
-                           f->find(x + i * column * f->bytes, m, row,
-                                   nodes + i * f->acc_bytes);
-            }
-        }
-    }
-}
+#include "strips.inc"
 
 /* ---- finish ---- */
 
@@ -550,44 +540,6 @@ store(const job *j, const void *value, const int64_t *index, int64_t n, void *ou
     }
 }
 
-#define SCATTER(type)                                          \
-    for (int64_t i = 0; i < run; i++) {                        \
-        ((type *)to)[i * stride] = ((const type *)results)[i]; \
-    }
-
-/* Copies n results, from result `first` in the order of `kept` on, to their places. */
-static void
-scatter(const job *j, const char *results, int64_t first, int64_t n)
-{
-    const int64_t bytes = gpo_dtypes[j->out_dtype].bytes;
-    const int64_t stride = j->places->strides[j->places->ndim - 1];
-    cursor c;
-    seek(&c, j->out, j->places, bytes, first);
-    while (n > 0) {
-        const int64_t left = run_left(&c), run = n < left ? n : left;
-        char *to = (char *)j->out + (c.at - (const char *)j->out);
-        switch (bytes) {
-            case 1:
-                SCATTER(uint8_t)
-                break;
-            case 2:
-                SCATTER(uint16_t)
-                break;
-            case 4:
-                SCATTER(uint32_t)
-                break;
-            case 8:
-                SCATTER(uint64_t)
-                break;
-            default:
-                SCATTER(gpo_c128)
-        }
-        results += run * bytes;
-        n -= run;
-        advance(&c, run);
-    }
-}
-
 /*
  * Writes n results, from result `first` in the order of `kept` on, after the initial value
  * has been combined with each state.
@@ -595,26 +547,16 @@ scatter(const job *j, const char *results, int64_t first, int64_t n)
 static void
 finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n)
 {
-    state results[BATCH];
     for (int64_t k = 0; j->initial && k < n; k += BATCH) {
         j->combine->fold((char *)value + k * j->state_bytes, j->initial,
                          n - k < BATCH ? n - k : BATCH);
     }
-    if (!j->places) {
-        store(j, value, index, n,
-              (char *)j->out + first * gpo_dtypes[j->out_dtype].bytes);
-        return;
-    }
-    for (int64_t k = 0; k < n; k += BATCH) {
-        const int64_t some = n - k < BATCH ? n - k : BATCH;
-        store(j, (const char *)value + k * j->state_bytes, index ? index + k : NULL,
-              some, results);
-        scatter(j, (const char *)results, first + k, some);
-    }
+    store(j, value, index, n, (char *)j->out + first * gpo_dtypes[j->out_dtype].bytes);
 }
 
 #include "copies.inc"
 #include "few.inc"
+#include "places.inc"
 
 /* ---- tasks ---- */
 
@@ -624,8 +566,9 @@ row_of_runs(const job *j, const char *origin, void *value, char *memory)
 {
     cursor c;
     seek(&c, origin, &j->runs, j->loops->bytes, 0);
-    strip_fold(j, &c, j->cols / j->run, j->run, 1, memory);
-    j->loops->lanes(memory, j->run, 1);
+    const int64_t wide = (j->run - 1) * j->step + 1;
+    strip_fold(j, &c, j->cols / j->run, wide, 1, memory);
+    j->loops->lanes(memory, wide, j->step);
     j->loops->widen(memory, 1, value);
 }
 
@@ -644,6 +587,7 @@ row_group(void *context, int64_t i, void *memory)
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     const int64_t keep = j->keep;
     const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
+    const bool places = extremes && j->arg && f->place;
     const bool short_groups = keep > 1 && reduced->strides[0] == 1 &&
                               SHORT_ROW_LANES / 2 % keep == 0 &&
                               cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
@@ -651,7 +595,10 @@ row_group(void *context, int64_t i, void *memory)
     int64_t index[BATCH];
     cursor c;
     seek(&c, j->origin, j->kept, f->bytes, i * j->group);
-    if ((!short_rows || (j->arg && cols <= FEW_PLACES)) && is_few(j)) {
+    const int64_t most = !j->arg ? FEW - 1 : f->places ? FEW : FEW_PLACES;
+    const bool apart = !short_rows || (j->arg && cols <= FEW_PLACES) ||
+                       (!j->early && cols <= most && turned_width(j) > 0);
+    if (apart && is_few(j)) {
         few_group(j, &c, i * j->group, end, acc, value, memory);
         return;
     }
@@ -675,14 +622,20 @@ row_group(void *context, int64_t i, void *memory)
         }
         else if (short_rows && keep == 1) {
             for (int64_t k = 0; extremes && k < n; k++) {
-                f->extreme(c.at + k * stride * f->bytes, cols,
-                           (char *)acc + k * f->acc_bytes);
+                const char *at = c.at + k * stride * f->bytes;
+                char *to = (char *)acc + k * f->acc_bytes;
+                if (places) {
+                    index[k] = f->place(at, cols, to);
+                }
+                else {
+                    f->extreme(at, cols, to);
+                }
             }
             if (!extremes) {
                 f->short_rows(c.at, n, stride, cols, acc);
             }
             f->widen(acc, n, value);
-            for (int64_t k = 0; j->arg && k < n; k++) {
+            for (int64_t k = 0; j->arg && !places && k < n; k++) {
                 index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
                                    (char *)acc + k * f->acc_bytes);
             }
@@ -754,16 +707,26 @@ column_strip(void *context, int64_t i, void *memory)
     cursor c;
     seek(&c, j->origin, j->kept, j->loops->bytes, row);
     seek(&c, c.at, j->reduced, j->loops->bytes, k);
+    cursor again = c;
     if (j->arg) {
-        strip_extreme(j, &c, k, n, w, value, index, memory, found);
+        if (!j->loops->places || !strip_places(j, &c, k, n, w, value, index, memory)) {
+            strip_extreme(j, &again, k, n, w, value, index, memory, found);
+        }
     }
     else {
-        strip_fold(j, &c, n, w, j->kept->strides[j->kept->ndim - 1], memory);
+        const char *folds = memory;
+        const int64_t stride = j->gaps ? 1 : j->kept->strides[j->kept->ndim - 1];
+        strip_fold(j, &c, n, j->gaps ? 2 * w - 1 : w, stride, memory);
+        if (j->gaps) {
+            char *near = (char *)memory + j->levels * j->node_bytes;
+            pack_elements(near, memory, w, 2, j->loops->acc_bytes);
+            folds = near;
+        }
         if (j->direct) {
-            store_direct(j, memory, w, row);
+            store_direct(j, folds, w, row);
             return;
         }
-        j->loops->widen(memory, w, value);
+        j->loops->widen(folds, w, value);
     }
     if (j->chunks == 1) {
         finish(j, value, j->arg ? index : NULL, row, w);
@@ -836,15 +799,15 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
 {
     j->plan = reduce_plan_of(call);
     j->rows = j->plan->rows, j->cols = j->plan->cols;
-    j->keep = 1;
+    j->keep = j->step = 1;
     j->kept = one_axis_at_least(&j->plan->kept);
     j->reduced = one_axis_at_least(&j->plan->reduced);
     const reduce_op op = j->plan->op;
     j->loops = find_loops(isa, op, call->in[0].dtype);
     j->origin = (const char *)call->in[0].data + j->plan->first * j->loops->bytes;
     j->combine = find_loops(isa, op, j->loops->state);
-    const bool far = isa == GPO_ISA_V4 && call->in[0].size * j->loops->bytes > CACHED;
-    j->stream = find_stream(far ? GPO_ISA_V3 : isa, op, call->in[0].dtype);
+    const bool beyond_l2 = call->in[0].size * j->loops->bytes > CACHED;
+    j->stream = find_stream(isa, beyond_l2, op, call->in[0].dtype);
     j->narrow = narrows[isa];
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
@@ -857,7 +820,6 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
     j->value = NULL;
     j->index = NULL;
     atomic_init(&j->decided, false);
-    j->places = NULL;
     j->out = call->out[0].data;
     j->out_dtype = call->out[0].dtype;
 }
@@ -892,11 +854,11 @@ typedef struct sorted_axes {
     reduce_axes kept, places;
 } sorted_axes;
 
-/* Uses `sorted` if results in their own order would jump through memory. */
-static void
+/* Uses `sorted`, and returns true, if results in their own order would jump through memory. */
+static bool
 sort_kept(job *j, sorted_axes *sorted)
 {
-    enum { WORTH_BYTES = 1 << 15, WORTH_COLS = 2 };
+    enum { WORTH_BYTES = 1 << 15 };
     const reduce_axes *axes = j->kept;
     reduce_axes *kept = &sorted->kept, *places = &sorted->places;
     const int64_t elements = j->rows * j->cols;
@@ -904,8 +866,8 @@ sort_kept(job *j, sorted_axes *sorted)
     for (int d = 1; d < axes->ndim; d++) {
         in_order = in_order && llabs(axes->strides[d - 1]) >= llabs(axes->strides[d]);
     }
-    if (in_order || j->cols < WORTH_COLS || elements * j->loops->bytes < WORTH_BYTES) {
-        return;
+    if (in_order || elements * j->loops->bytes < WORTH_BYTES) {
+        return false;
     }
     int64_t place = 1;
     places->ndim = kept->ndim = 0;
@@ -936,7 +898,7 @@ sort_kept(job *j, sorted_axes *sorted)
         }
     }
     j->kept = kept;
-    j->places = places;
+    return true;
 }
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
@@ -974,6 +936,25 @@ find_groups(job *j, reduce_axes *groups, reduce_axes *row)
     j->stream = j->lanes * j->loops->bytes == LANE_BYTES ? j->stream : NULL;
 }
 
+/*
+ * A long row of elements two apart is read with those between them, which are left out at
+ * the end: packing takes longer than folding twice as many.
+ */
+static void
+find_gaps(job *j, reduce_axes *row)
+{
+    const reduce_axes *reduced = j->reduced;
+    if (j->arg || j->early || j->loops->extreme || j->keep > 1 || reduced->ndim != 1 ||
+        reduced->strides[0] != 2 || j->cols <= SHORT_ROW ||
+        j->loops->bytes < GAPS_BYTES) {
+        return;
+    }
+    *row = (reduce_axes){1, {2 * j->cols - 1}, {1}};
+    j->reduced = row;
+    j->cols = row->shape[0];
+    j->step = 2;
+}
+
 static int64_t
 whole_lines(int64_t bytes)
 {
@@ -1000,7 +981,7 @@ size_strips(job *j)
     const int64_t w = j->width < j->strip ? j->width : j->strip;
     const bool packed = j->kept->strides[j->kept->ndim - 1] != 1;
     j->levels = levels_of(ceil_div(j->cols < j->chunk ? j->cols : j->chunk, FOLD_ROWS));
-    j->node_bytes = whole_lines(w * widest);
+    j->node_bytes = whole_lines((j->gaps ? 2 * w : w) * widest);
     j->pack_bytes = packed ? j->node_bytes : 0;
     j->strip = w;
     const int64_t columns =
@@ -1017,14 +998,16 @@ static void
 find_runs(job *j)
 {
     const int last = j->reduced->ndim - 1;
-    const int64_t run = j->reduced->shape[last];
+    const int64_t run = j->reduced->shape[last], step = j->reduced->strides[last];
+    const bool near = step == 1 || (step == 2 && j->loops->bytes >= GAPS_BYTES);
     const bool whole = j->chunks == 1 && j->keep == 1 && !j->arg && !j->early;
     const bool few = run > 1 && j->cols > FEW && j->cols / run <= FEW_RUNS &&
                      run + j->cols / run <= FEW;
     j->run = 0;
-    if (whole && last > 0 && j->reduced->strides[last] == 1 &&
-        (few || (run >= SHORT_RUN && run <= j->lanes))) {
+    if (whole && last > 0 && near &&
+        ((few && step == 1) || (run >= SHORT_RUN && run * step <= j->lanes))) {
         j->run = run;
+        j->step = step;
         j->runs = *j->reduced, j->runs.ndim = last;
     }
 }
@@ -1037,7 +1020,7 @@ size_rows(job *j)
     find_runs(j);
     if (j->run > 0) {
         j->levels = levels_of(ceil_div(j->cols / j->run, FOLD_ROWS));
-        j->node_bytes = whole_lines(j->run * j->loops->acc_bytes);
+        j->node_bytes = whole_lines(j->run * j->step * j->loops->acc_bytes);
         j->pack_bytes = 0;
         return j->levels * j->node_bytes;
     }
@@ -1065,13 +1048,24 @@ run(gpo_call *call, bool parallel)
     }
 
     sorted_axes sorted;
-    sort_kept(&j, &sorted);
+    const bool elsewhere = sort_kept(&j, &sorted);
+    void *const out = j.out;
+    if (elsewhere) {
+        const size_t size = (size_t)(j.rows * gpo_dtypes[j.out_dtype].bytes);
+        const gpo_status status = gpo_scratch(call, size, &j.out);
+        if (status) {
+            return status;
+        }
+    }
     reduce_axes groups, row;
     find_groups(&j, &groups, &row);
     j.interleaved = is_interleaved(&j);
     const bool columns =
         j.interleaved && j.keep == 1 &&
         j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
+    if (!j.interleaved) {
+        find_gaps(&j, &row);
+    }
     int64_t tasks, bytes_each;
     if (columns) {
         const int64_t widest =
@@ -1080,7 +1074,9 @@ run(gpo_call *call, bool parallel)
         j.outers = j.rows / j.width;
         j.chunk = STRIP_ROWS;
         j.chunks = ceil_div(j.cols, j.chunk);
-        j.strip = STRIP_BYTES / widest;
+        j.gaps = j.kept->strides[j.kept->ndim - 1] == 2 &&
+                 (j.loops->bytes > 2 || !j.loops->extreme || j.arg);
+        j.strip = STRIP_BYTES / widest / (j.gaps ? 2 : 1);
         j.strip = j.strip < STRIP_COLUMNS ? j.strip : STRIP_COLUMNS;
         while (j.strip > LEAST_STRIP &&
                j.outers * j.chunks * ceil_div(j.width, j.strip) < STRIPS) {
@@ -1136,6 +1132,9 @@ run(gpo_call *call, bool parallel)
     }
     if (!status && j.chunks > 1) {
         gpo_cpu_loop(j.parallel, ceil_div(j.rows * j.keep, COMBINE), combine, &j);
+    }
+    if (!status && elsewhere) {
+        place_results(&j, &sorted.places, j.out, out);
     }
     return status;
 }

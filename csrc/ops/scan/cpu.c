@@ -11,6 +11,7 @@
  * exclusive scan is an inclusive one of one element less, stored one step further.
  */
 #include "../../core/integers.h"
+#include "../../core/turn.h"
 #include "folds.h"
 
 #include "../../backend/backend.h"
@@ -33,13 +34,20 @@ enum {
     MANY_ROWS = 64,     /* enough rows for every thread */
     STRIP = 256,        /* columns per task */
     CARRIES = 128,      /* columns carried at a time: thread stacks are small */
-    NARROW = 16,        /* fewer columns are walked as rows, */
-    NARROW_ROWS = 128, /* or all at once, by line.down, if they have as many elements */
+    LEAST_COLUMNS = 4,  /* fewer columns are walked as rows */
+    NARROW = 16,        /* fewer are walked by line.down, all at once, */
+    NARROW_ROWS = 128,  /* if they have as many elements */
     STRIP_CHUNK = 1024, /* rows of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
     FIRSTS = 16,
+    TURNED_ROWS = 64, /* so many short rows are turned together, */
+    TURNED = 8,       /* so many elements of each */
+    TURNED_LEAST = 8,
+    TURNED_SUMS =
+        16, /* longer sums with an error term run as four chains of a vector */
+    COPY_BYTES = 1 << 16, /* per task */
 };
 
 /* Chains of PLAIN sums along contiguous elements, with contiguous results: line.inc. */
@@ -115,6 +123,7 @@ typedef struct job {
     line_loops line;        /* of neighbours; without loops: four chains */
     bool one_after_another; /* short rows for line.lines */
     bool narrow;            /* few columns for line.down */
+    bool turned;            /* short rows whose elements become columns */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
@@ -282,6 +291,36 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     f->chain(x, sx, out, so, n, c->hi, c->lo);
 }
 
+/*
+ * Rows [r, r + rows), at most TURNED_ROWS, turned, so that each row is a column: a chain in
+ * a lane of its own.
+ */
+static __attribute__((noinline)) void
+turned_rows(const job *j, int64_t r, int64_t rows)
+{
+    enum { WIDE = sizeof(uint64_t) };
+    const loops *f = j->loops;
+    const int64_t step = j->plan->step; /* of x as well: 1 or -1 */
+    const int64_t row = j->plan->kept.ndim > 0 ? j->plan->kept.strides[0] : 0;
+    const char *x = row_of_x(j, r);
+    char *out = row_of_out(j, r);
+    _Alignas(64) char hi[TURNED_ROWS * ACC], lo[TURNED_ROWS * ACC];
+    _Alignas(64) char from[TURNED * TURNED_ROWS * WIDE],
+        to[TURNED * TURNED_ROWS * WIDE];
+    begin_chains(j, hi, lo, rows);
+    for (int64_t k = 0; k < j->n; k += TURNED) {
+        const int64_t some = j->n - k < TURNED ? j->n - k : TURNED;
+        const int64_t first = step > 0 ? k : 1 - k - some;
+        turn(from, TURNED_ROWS, x + first * f->bytes, row, rows, some, f->bytes);
+        for (int64_t i = 0; i < some; i++) {
+            const int64_t at = (step > 0 ? i : some - 1 - i) * TURNED_ROWS;
+            f->columns(from + at * f->bytes, to + at * f->bytes, rows, hi, lo);
+        }
+        turn(out + first * f->bytes, j->plan->cols, to, TURNED_ROWS, some, rows,
+             f->bytes);
+    }
+}
+
 /* Group i of whole rows. */
 static void
 row_group(void *context, int64_t i)
@@ -297,6 +336,9 @@ row_group(void *context, int64_t i)
                       row_of_out(j, r) + first * f->out_bytes, end - r, j->n,
                       j->plan->stride);
         return;
+    }
+    for (; j->turned && r + TURNED_LEAST <= end; r += TURNED_ROWS) {
+        turned_rows(j, r, end - r < TURNED_ROWS ? end - r : TURNED_ROWS);
     }
     for (; !j->line.line && j->n <= SHORT_ROW && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
@@ -459,6 +501,10 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->one_after_another = neighbours && line.lines && j->n == j->plan->cols &&
                            j->n <= PIECE / 2 && kept->ndim == 1 &&
                            kept->strides[0] == j->n && !j->plan->initial.given;
+    j->turned = neighbours && !j->line.line && j->n == j->plan->cols && j->n > 1 &&
+                j->n <= (j->plan->op == SCAN_SUM ? TURNED_SUMS : SHORT_ROW) &&
+                kept->ndim <= 1 && j->loops->bytes > 1 && j->loops->bytes < ACC &&
+                j->loops->bytes == j->loops->out_bytes;
     j->chunk = j->n > 0 ? j->n : 1;
     j->chunks = 1;
     j->hi = NULL;
@@ -523,6 +569,25 @@ run_rows(job *j, gpo_call *call)
     return GPO_OK;
 }
 
+/* Task i of rows of one element, which are their results. */
+static void
+copy_some(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t bytes = j->plan->rows * j->loops->bytes, at = i * COPY_BYTES;
+    memcpy(j->out + at, j->x + at,
+           (size_t)(bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES));
+}
+
+static bool
+is_copy(const job *j, const gpo_call *call)
+{
+    const scan_axes *kept = &j->plan->kept;
+    return j->n == 1 && j->plan->cols == 1 && !j->plan->initial.given &&
+           call->in[0].dtype == call->out[0].dtype &&
+           (kept->ndim == 0 || (kept->ndim == 1 && kept->strides[0] == 1));
+}
+
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
@@ -531,8 +596,13 @@ run(gpo_call *call, bool parallel)
     if (j.plan->rows == 0 || j.plan->cols == 0) {
         return GPO_OK;
     }
+    if (is_copy(&j, call)) {
+        const int64_t bytes = j.plan->rows * j.loops->bytes;
+        gpo_cpu_loop(parallel, ceil_div(bytes, COPY_BYTES), copy_some, &j);
+        return GPO_OK;
+    }
     const bool columns =
-        (j.plan->inner >= NARROW && j.plan->inner_ndim == 1) || j.narrow;
+        (j.plan->inner >= LEAST_COLUMNS && j.plan->inner_ndim == 1) || j.narrow;
     return columns ? run_columns(&j, call) : run_rows(&j, call);
 }
 
