@@ -76,8 +76,9 @@ typedef struct workforce {
     atomic_int inside; /* workers inside it */
     atomic_uint calls; /* loops posted so far */
     int workers;
-    pthread_t steered[STEERED]; /* the first workers */
-    int apart;                  /* the core they are kept off; -1: none */
+    pid_t steered[STEERED]; /* the first workers that have started */
+    int started;
+    int apart; /* the core they are kept off; -1: none yet */
 } workforce;
 
 #define NEW_WORKFORCE                                                           \
@@ -212,12 +213,57 @@ ask_for_short_turns(void)
 #endif
 }
 
+/* Keeps a thread off a core, if `set`, where it may run, has others. */
+static void
+keep_off(pid_t thread, int core, cpu_set_t set)
+{
+    CPU_CLR((size_t)core, &set);
+    if (CPU_COUNT(&set) > 0) {
+        sched_setaffinity(thread, sizeof set, &set);
+    }
+}
+
+/*
+ * Keeps the workers off the core of the caller, if they are few; the lock is held.  The
+ * scheduler likes to wake a worker on the core of the thread that wakes it, where the two
+ * take turns.
+ */
+static void
+steer(void)
+{
+    const int core = sched_getcpu();
+    cpu_set_t set;
+    if (core == team.apart || core < 0 || core >= CPU_SETSIZE ||
+        team.workers > STEERED || sched_getaffinity(0, sizeof set, &set) != 0) {
+        return;
+    }
+    for (int k = 0; k < team.started; k++) {
+        keep_off(team.steered[k], core, set);
+    }
+    team.apart = core;
+}
+
+/* Puts a worker that has just started among them; it may run where its creator may. */
+static void
+join(void)
+{
+    cpu_set_t set;
+    if (team.started < STEERED) {
+        team.steered[team.started++] = (pid_t)syscall(SYS_gettid);
+    }
+    if (team.apart >= 0 && team.workers <= STEERED &&
+        sched_getaffinity(0, sizeof set, &set) == 0) {
+        keep_off(0, team.apart, set);
+    }
+}
+
 static void *
 work(void *unused)
 {
     (void)unused;
     ask_for_short_turns();
     pthread_mutex_lock(&team.lock);
+    join();
     for (;;) {
         await_loop();
         loop *l = team.loop;
@@ -252,35 +298,10 @@ hire(int wanted)
     pthread_t thread;
     while (team.workers < wanted &&
            pthread_create(&thread, &attributes, work, NULL) == 0) {
-        if (team.workers < STEERED) {
-            team.steered[team.workers] = thread; /* never ends */
-        }
         team.workers++;
-        team.apart = -1;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
-}
-
-/*
- * Keeps the workers off the core of the caller, if they are few and it may use others; the
- * lock is held.  The scheduler likes to wake a worker on the core of the thread that wakes
- * it, where the two take turns.
- */
-static void
-steer(void)
-{
-    const int core = sched_getcpu();
-    cpu_set_t set;
-    if (core == team.apart || core < 0 || core >= CPU_SETSIZE ||
-        team.workers > STEERED || sched_getaffinity(0, sizeof set, &set) != 0) {
-        return;
-    }
-    CPU_CLR((size_t)core, &set);
-    for (int k = 0; k < team.workers && CPU_COUNT(&set) > 0; k++) {
-        pthread_setaffinity_np(team.steered[k], sizeof set, &set);
-    }
-    team.apart = core;
 }
 
 /* ---- fork: the child has only the thread that forked, no workers ---- */
