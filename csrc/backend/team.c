@@ -30,14 +30,12 @@
 /* ---- the team ---- */
 
 /*
- * After a loop a worker polls for POLLING_NS, because loops often follow each other, then
- * takes NAPS of NAP_NS: a core sleeps lightly for so short a time, and takes up to a
- * millisecond to wake later.  It does not yield: the spinning thread of another library
- * would run for milliseconds, while a worker that naps is woken at once.
- * The caller looks QUIET_LOOKS times, PAUSES words each, before it yields.
+ * Before it sleeps a thread polls LOOKS times PAUSES words and yields in between: some 8
+ * ms, because a core that has gone idle takes up to a millisecond to wake.  The caller
+ * looks QUIET_LOOKS times before it yields.  A yield that takes CROWDED_NS has let another
+ * thread run: a worker then sleeps, as once woken it interrupts that thread.
  */
-enum { PAUSES = 32, LOOKS = 10000, QUIET_LOOKS = 30 };
-enum { POLLING_NS = 100000, NAP_NS = 100000, NAPS = 80 };
+enum { PAUSES = 32, LOOKS = 10000, QUIET_LOOKS = 30, CROWDED_NS = 30000 };
 
 /* Workers that are kept off the caller's core: a larger team has idle cores. */
 enum { STEERED = 8 };
@@ -112,34 +110,29 @@ all_left(void)
     return atomic_load_explicit(&team.inside, memory_order_relaxed) == 0;
 }
 
+/* Gives up the core; the nanoseconds until it is back. */
 static int64_t
-nanoseconds(clockid_t clock)
+yield(void)
 {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    sched_yield();
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    return (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
+           before.tv_nsec;
 }
 
-/* Polls until a loop is posted, or for POLLING_NS. */
+/* Polls until a loop is posted, its time is up, or another thread wants the core. */
 static void
-poll_briefly(unsigned seen)
+poll_for_loop(unsigned seen)
 {
-    const int64_t end = nanoseconds(CLOCK_MONOTONIC) + POLLING_NS;
-    while (!has_posted(seen) && nanoseconds(CLOCK_MONOTONIC) < end) {
+    bool crowded = false;
+    for (int k = 0; k < LOOKS && !crowded && !has_posted(seen); k++) {
         for (int n = 0; n < PAUSES && !has_posted(seen); n++) {
             pause_briefly();
         }
+        crowded = !has_posted(seen) && yield() > CROWDED_NS;
     }
-}
-
-/* Sleeps until a loop is posted, or for NAP_NS; the lock is held. */
-static void
-nap(void)
-{
-    const int64_t end = nanoseconds(CLOCK_REALTIME) + NAP_NS;
-    const struct timespec until = {.tv_sec = (time_t)(end / 1000000000),
-                                   .tv_nsec = (long)(end % 1000000000)};
-    pthread_cond_timedwait(&team.posted, &team.lock, &until);
 }
 
 static void
@@ -182,11 +175,8 @@ await_loop(void)
     while (!team.loop || team.wanted == 0) {
         const unsigned seen = atomic_load(&team.calls);
         pthread_mutex_unlock(&team.lock);
-        poll_briefly(seen);
+        poll_for_loop(seen);
         pthread_mutex_lock(&team.lock);
-        for (int k = 0; k < NAPS && !has_posted(seen); k++) {
-            nap();
-        }
         if (!has_posted(seen)) {
             pthread_cond_wait(&team.posted, &team.lock);
         }
