@@ -30,12 +30,14 @@
 /* ---- the team ---- */
 
 /*
- * Before it sleeps a thread polls LOOKS times PAUSES words and yields in between: some 8
- * ms, because a core that has gone idle takes up to a millisecond to wake.  The caller
- * looks QUIET_LOOKS times before it yields.  A yield that takes CROWDED_NS has let another
- * thread run: a worker then sleeps, as once woken it interrupts that thread.
+ * After a loop a worker polls for POLLING_NS, because loops often follow each other, then
+ * takes NAPS of NAP_NS: a core sleeps lightly for so short a time, and takes up to a
+ * millisecond to wake later.  It does not yield: the spinning thread of another library
+ * would run for milliseconds, while a worker that naps is woken at once.
+ * The caller looks QUIET_LOOKS times, PAUSES words each, before it yields.
  */
-enum { PAUSES = 32, LOOKS = 10000, QUIET_LOOKS = 30, CROWDED_NS = 30000 };
+enum { PAUSES = 32, LOOKS = 10000, QUIET_LOOKS = 30 };
+enum { POLLING_NS = 100000, NAP_NS = 100000, NAPS = 80 };
 
 /* Workers that are kept off the caller's core: a larger team has idle cores. */
 enum { STEERED = 8 };
@@ -110,29 +112,34 @@ all_left(void)
     return atomic_load_explicit(&team.inside, memory_order_relaxed) == 0;
 }
 
-/* Gives up the core; the nanoseconds until it is back. */
 static int64_t
-yield(void)
+nanoseconds(clockid_t clock)
 {
-    struct timespec before, after;
-    clock_gettime(CLOCK_MONOTONIC, &before);
-    sched_yield();
-    clock_gettime(CLOCK_MONOTONIC, &after);
-    return (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
-           before.tv_nsec;
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Polls until a loop is posted, its time is up, or another thread wants the core. */
+/* Polls until a loop is posted, or for POLLING_NS. */
 static void
-poll_for_loop(unsigned seen)
+poll_briefly(unsigned seen)
 {
-    bool crowded = false;
-    for (int k = 0; k < LOOKS && !crowded && !has_posted(seen); k++) {
+    const int64_t end = nanoseconds(CLOCK_MONOTONIC) + POLLING_NS;
+    while (!has_posted(seen) && nanoseconds(CLOCK_MONOTONIC) < end) {
         for (int n = 0; n < PAUSES && !has_posted(seen); n++) {
             pause_briefly();
         }
-        crowded = !has_posted(seen) && yield() > CROWDED_NS;
     }
+}
+
+/* Sleeps until a loop is posted, or for NAP_NS; the lock is held. */
+static void
+nap(void)
+{
+    const int64_t end = nanoseconds(CLOCK_REALTIME) + NAP_NS;
+    const struct timespec until = {.tv_sec = (time_t)(end / 1000000000),
+                                   .tv_nsec = (long)(end % 1000000000)};
+    pthread_cond_timedwait(&team.posted, &team.lock, &until);
 }
 
 static void
@@ -175,8 +182,11 @@ await_loop(void)
     while (!team.loop || team.wanted == 0) {
         const unsigned seen = atomic_load(&team.calls);
         pthread_mutex_unlock(&team.lock);
-        poll_for_loop(seen);
+        poll_briefly(seen);
         pthread_mutex_lock(&team.lock);
+        for (int k = 0; k < NAPS && !has_posted(seen); k++) {
+            nap();
+        }
         if (!has_posted(seen)) {
             pthread_cond_wait(&team.posted, &team.lock);
         }
