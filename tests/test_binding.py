@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import ENTRIES, Error, assert_same, dtype_of, each, like
-from conftest import Child, Figure, run_child
+from conftest import ROOT, Child, Figure, run_child
 
 import gpuopt
 from gpuopt import _core
@@ -709,6 +709,47 @@ import gpuopt
 assert len(os.listdir("/proc/self/task")) == before
 """
     )
+
+
+def test_workers_keep_off_the_callers_core(child: Child) -> None:
+    """Woken there, a worker would take turns with its caller."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    done = child(
+        """
+import os
+import numpy as np
+import gpuopt
+
+def tasks():
+    return set(map(int, os.listdir("/proc/self/task")))
+
+before = tasks()
+x = np.ones(1 << 20, np.float32)
+gpuopt.set_num_threads(2)
+for turn in range(3):
+    assert (gpuopt.add(x, x, backend="cpu", variant="threads") == 2).all()
+(worker,) = tasks() - before
+mine, its = os.sched_getaffinity(0), os.sched_getaffinity(worker)
+assert its < mine and len(its) == len(mine) - 1, (mine, its)
+os.sched_setaffinity(0, {min(mine)})  # the calling thread alone
+assert (gpuopt.add(x, x, backend="cpu", variant="threads") == 2).all()
+gpuopt.set_num_threads(12)  # more than are kept off
+assert (gpuopt.add(x, x, backend="cpu", variant="threads") == 2).all()
+print("done")
+"""
+    )
+    assert done.stdout == "done\n"
+
+
+def test_workers_have_no_thread_local_data() -> None:
+    """That of a loaded module is allocated on first use; glibc exits if it cannot be."""
+    loops = [ROOT / "csrc/backend/team.c", *(ROOT / "csrc/ops").rglob("*.[chi]*")]
+    assert len(loops) > 100
+    found = [
+        path.name for path in loops if re.search(r"_Thread_local|__thread\b", path.read_text())
+    ]
+    assert not found
 
 
 # ---- introspection ----

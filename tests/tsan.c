@@ -17,9 +17,9 @@ enum {
     ROUNDS = 4,
     ROWS = 513,
     COLS = 1031,
-    OP = 1,
-    AXIS = 2,
-    KEEPDIMS = 3
+    OP = 2,
+    AXIS = 3,
+    KEEPDIMS = 4
 };
 
 /* In place of backend.c, which would need the other backends. */

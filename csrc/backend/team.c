@@ -7,6 +7,13 @@
  * the loop: one that wakes late finds the loop closed and costs nothing.  An OpenMP
  * team waits for all its threads: on two cores a call whose tasks need 0.1 ms took 2 to
  * 6 ms once the workers had gone to sleep.
+ *
+ * Threads of other libraries may occupy the cores: OpenBLAS's and OpenMP's poll for tens
+ * of milliseconds after a call.  So the workers keep off the caller's core, and ask the
+ * scheduler for short turns: once woken, they interrupt those threads.
+ *
+ * No thread-local variables: those of a module that was loaded late are allocated when a
+ * thread first uses them, and without memory for that glibc ends the process.
  */
 #define _GNU_SOURCE
 #include "backend.h"
@@ -16,15 +23,28 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- the team ---- */
 
 /*
- * Before it sleeps a thread polls LOOKS times and yields between polls: some 8 ms,
- * because a core that has gone idle takes up to a millisecond to wake.
+ * After a loop a worker polls for POLLING_NS, because loops often follow each other, then
+ * takes NAPS of NAP_NS: a core sleeps lightly for so short a time, and takes up to a
+ * millisecond to wake later.  It does not yield: the spinning thread of another library
+ * would run for milliseconds, while a worker that naps is woken at once.
+ * The caller looks QUIET_LOOKS times, PAUSES words each, before it yields.
  */
-enum { LOOKS = 10000, PAUSES = 32 };
+enum { PAUSES = 32, LOOKS = 10000, QUIET_LOOKS = 30 };
+enum { POLLING_NS = 100000, NAP_NS = 100000, NAPS = 80 };
+
+/* Workers that are kept off the caller's core: a larger team has idle cores. */
+enum { STEERED = 8 };
+
+enum {
+    TURN_NS = 100000
+}; /* of a worker, if others want its core: the least there is */
 
 /*
  * A contiguous range of tasks for one thread, which thus reads memory sequentially;
@@ -56,28 +76,70 @@ typedef struct workforce {
     atomic_int inside; /* workers inside it */
     atomic_uint calls; /* loops posted so far */
     int workers;
+    pid_t steered[STEERED]; /* the first workers that have started */
+    int started;
+    int apart; /* the core they are kept off; -1: none yet */
 } workforce;
 
 #define NEW_WORKFORCE                                                           \
     {                                                                           \
         .caller = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, \
-        .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER    \
+        .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER,   \
+        .apart = -1                                                             \
     }
 
 static workforce team = NEW_WORKFORCE;
-static _Thread_local bool in_loop; /* a nested loop runs on its own thread alone */
 
 static void
 pause_briefly(void)
 {
-    for (int k = 0; k < PAUSES; k++) {
 #if defined(__x86_64__)
-        __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
-        __asm__ volatile("yield");
+    __asm__ volatile("yield");
 #endif
+}
+
+static bool
+has_posted(unsigned seen)
+{
+    return atomic_load_explicit(&team.calls, memory_order_relaxed) != seen;
+}
+
+static bool
+all_left(void)
+{
+    return atomic_load_explicit(&team.inside, memory_order_relaxed) == 0;
+}
+
+static int64_t
+nanoseconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Polls until a loop is posted, or for POLLING_NS. */
+static void
+poll_briefly(unsigned seen)
+{
+    const int64_t end = nanoseconds(CLOCK_MONOTONIC) + POLLING_NS;
+    while (!has_posted(seen) && nanoseconds(CLOCK_MONOTONIC) < end) {
+        for (int n = 0; n < PAUSES && !has_posted(seen); n++) {
+            pause_briefly();
+        }
     }
-    sched_yield();
+}
+
+/* Sleeps until a loop is posted, or for NAP_NS; the lock is held. */
+static void
+nap(void)
+{
+    const int64_t end = nanoseconds(CLOCK_REALTIME) + NAP_NS;
+    const struct timespec until = {.tv_sec = (time_t)(end / 1000000000),
+                                   .tv_nsec = (long)(end % 1000000000)};
+    pthread_cond_timedwait(&team.posted, &team.lock, &until);
 }
 
 static void
@@ -98,7 +160,6 @@ static void
 take_tasks(loop *l, int own)
 {
     void *memory = l->memory + (size_t)own * l->bytes;
-    in_loop = true;
     for (int k = 0; k < l->shares; k++) {
         share *s = &l->share[(own + k) % l->shares];
         for (;;) {
@@ -110,7 +171,6 @@ take_tasks(loop *l, int own)
             l->body(l->context, i, memory);
         }
     }
-    in_loop = false;
 }
 
 /* ---- a worker ---- */
@@ -122,13 +182,78 @@ await_loop(void)
     while (!team.loop || team.wanted == 0) {
         const unsigned seen = atomic_load(&team.calls);
         pthread_mutex_unlock(&team.lock);
-        for (int k = 0; k < LOOKS && atomic_load(&team.calls) == seen; k++) {
-            pause_briefly();
-        }
+        poll_briefly(seen);
         pthread_mutex_lock(&team.lock);
-        if (atomic_load(&team.calls) == seen) {
+        for (int k = 0; k < NAPS && !has_posted(seen); k++) {
+            nap();
+        }
+        if (!has_posted(seen)) {
             pthread_cond_wait(&team.posted, &team.lock);
         }
+    }
+}
+
+/* Linux since 6.12 lets a thread with short turns interrupt those with longer ones. */
+static void
+ask_for_short_turns(void)
+{
+#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes = {0};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0 &&
+        attributes.policy == SCHED_OTHER) {
+        attributes.runtime = TURN_NS;
+        syscall(SYS_sched_setattr, 0, &attributes, 0);
+    }
+#endif
+}
+
+/* Keeps a thread off a core, if `set`, where it may run, has others. */
+static void
+keep_off(pid_t thread, int core, cpu_set_t set)
+{
+    CPU_CLR((size_t)core, &set);
+    if (CPU_COUNT(&set) > 0) {
+        sched_setaffinity(thread, sizeof set, &set);
+    }
+}
+
+/*
+ * Keeps the workers off the core of the caller, if they are few; the lock is held.  The
+ * scheduler likes to wake a worker on the core of the thread that wakes it, where the two
+ * take turns.
+ */
+static void
+steer(void)
+{
+    const int core = sched_getcpu();
+    cpu_set_t set;
+    if (core == team.apart || core < 0 || core >= CPU_SETSIZE ||
+        team.workers > STEERED || sched_getaffinity(0, sizeof set, &set) != 0) {
+        return;
+    }
+    for (int k = 0; k < team.started; k++) {
+        keep_off(team.steered[k], core, set);
+    }
+    team.apart = core;
+}
+
+/* Puts a worker that has just started among them; it may run where its creator may. */
+static void
+join(void)
+{
+    cpu_set_t set;
+    if (team.started < STEERED) {
+        team.steered[team.started++] = (pid_t)syscall(SYS_gettid);
+    }
+    if (team.apart >= 0 && team.workers <= STEERED &&
+        sched_getaffinity(0, sizeof set, &set) == 0) {
+        keep_off(0, team.apart, set);
     }
 }
 
@@ -136,7 +261,9 @@ static void *
 work(void *unused)
 {
     (void)unused;
+    ask_for_short_turns();
     pthread_mutex_lock(&team.lock);
+    join();
     for (;;) {
         await_loop();
         loop *l = team.loop;
@@ -230,6 +357,7 @@ post(loop *l, int helpers)
 {
     pthread_mutex_lock(&team.lock);
     hire(helpers);
+    steer();
     team.loop = l;
     team.wanted = helpers;
     atomic_fetch_add(&team.calls, 1);
@@ -246,8 +374,13 @@ finish(void)
     pthread_mutex_lock(&team.lock);
     team.loop = NULL;
     pthread_mutex_unlock(&team.lock);
-    for (int k = 0; k < LOOKS && atomic_load(&team.inside) > 0; k++) {
-        pause_briefly();
+    for (int k = 0; k < LOOKS && !all_left(); k++) {
+        for (int n = 0; n < PAUSES && !all_left(); n++) {
+            pause_briefly();
+        }
+        if (k >= QUIET_LOOKS) {
+            sched_yield(); /* a worker may be waiting for this core */
+        }
     }
     pthread_mutex_lock(&team.lock); /* makes the workers' writes visible */
     while (atomic_load(&team.inside) > 0) {
@@ -256,7 +389,10 @@ finish(void)
     pthread_mutex_unlock(&team.lock);
 }
 
-/* Runs the tasks on the team; false if it is busy with another caller's loop. */
+/*
+ * Runs the tasks on the team; false if it is busy with another caller's loop, or with that
+ * of a task which calls this: a nested loop runs on its own thread alone.
+ */
 static bool
 run_on_team(int64_t count, int threads, char *memory, size_t bytes,
             void (*body)(void *context, int64_t i, void *memory), void *context)
@@ -277,11 +413,11 @@ run_on_team(int64_t count, int threads, char *memory, size_t bytes,
     return true;
 }
 
-/* The number of threads for `count` tasks; 1 within a task. */
+/* The number of threads for `count` tasks. */
 static int
 threads_for(bool parallel, int64_t count)
 {
-    const int threads = parallel && !in_loop ? gpo_cpu_threads() : 1;
+    const int threads = parallel ? gpo_cpu_threads() : 1;
     return count < threads ? (int)count : threads;
 }
 

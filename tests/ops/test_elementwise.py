@@ -447,6 +447,25 @@ def test_large_operands_are_prefetched_to_their_ends(variant: str, dtype: str) -
         np.testing.assert_array_equal(y, x * x)
 
 
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "float16", "float32", "float64", "complex64", "complex128"]
+)
+def test_every_second_element(variant: str, dtype: str) -> None:
+    """Packed by vectors of every width, with rests of any length, up to the last element."""
+    where: dict[str, Any] = {"backend": "cpu", "variant": variant}
+    base = (np.arange(3000) * 37 % 101).astype(dtype)
+    for n in (*range(1, 40), 511, 512, 513, 1100):
+        for start in (0, 1):
+            x = base[start : start + 2 * n - 1].copy()[::2]
+            np.testing.assert_array_equal(gpuopt.negative(x, **where) if dtype != "uint8"
+                                          else gpuopt.relu(x, **where),
+                                          -x if dtype != "uint8" else x)  # fmt: skip
+            np.testing.assert_array_equal(gpuopt.add(x, x[::-1], **where), x + x[::-1])
+    rows = base[:2970].reshape(3, 990)[:, ::2]
+    np.testing.assert_array_equal(gpuopt.add(rows, rows[:1], **where), rows + rows[:1])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "gelu", "silu"])
 def test_small_calls_fill_a_table(name: str, dtype: str) -> None:

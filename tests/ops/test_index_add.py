@@ -1317,3 +1317,36 @@ def test_destinations_that_end_with_the_same_bits_on_a_cpu(variant: str) -> None
     index = np.append(np.arange(500) % 40, 40)
     with pytest.raises(IndexError, match="position 500"):
         index_add(wide, index, np.ones((501, 600)), backend="cpu", variant=variant)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int16"])
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_runs_of_one_destination_on_a_cpu(dtype: str, variant: str) -> None:
+    """Four rows of one element for one destination are added in a register, in order."""
+    rng = np.random.default_rng(15)
+    for run in (1, 2, 3, 4, 5, 8, 40):
+        index = np.repeat(np.arange(-7, 50), run)
+        rows = rng.standard_normal(2 * index.size) * 2.0 ** rng.integers(-9, 9, 2 * index.size)
+        for source in (
+            rows[: index.size].astype(dtype_of(dtype)),
+            rows.astype(dtype_of(dtype))[::2],
+        ):
+            x = rng.integers(-9, 9, 57).astype(source.dtype)
+            got = index_add(x, index, source, backend="cpu", variant=variant)
+            want = index_add(x, index, source, backend="cpu", variant="scalar")
+            assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_sums_of_every_half_on_a_cpu(variant: str) -> None:
+    """Widened and narrowed by vectors: every bit pattern as x and as a row, and rests."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    zeros = np.zeros_like(every)
+    for n in (every.size, 4099, 37):
+        for x, source in ((every, zeros), (zeros, every)):
+            rows = np.concatenate([source[:n], np.zeros(19 * n, np.float16)])
+            places = np.tile(np.arange(n), 20)
+            got = index_add(x[:n], places, rows, backend="cpu", variant=variant)
+            want = index_add(x[:n], places, rows, backend="cpu", variant="scalar")
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(got, every[:n])

@@ -26,11 +26,12 @@
 /* ---- the inner loops of three instruction sets ---- */
 
 enum {
-    ACC_BYTES = 256,      /* of accumulators: 4 registers of 64 bytes */
-    GROUP_STEPS = 8,      /* steps added in order */
-    LEAF_STEPS = 64,      /* 8 groups, added in order */
-    STEP_BYTES = 256,     /* of x per step, at most: see step_bytes */
-    CHUNK_BYTES = 1 << 18 /* of x per chunk */
+    ACC_BYTES = 256,       /* of accumulators: 4 registers of 64 bytes */
+    GROUP_STEPS = 8,       /* steps added in order */
+    LEAF_STEPS = 64,       /* 8 groups, added in order */
+    STEP_BYTES = 256,      /* of x per step, at most: see step_bytes */
+    CHUNK_BYTES = 1 << 18, /* of x per chunk */
+    SHARED_BYTES = 1 << 16 /* the same where threads pay: one may start late */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
@@ -392,7 +393,7 @@ run(gpo_call *call, bool parallel)
     j.leaf = leaves[isa][j.dtype];
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
-    j.chunk = CHUNK_BYTES / j.bytes;
+    j.chunk = (j.prefetch ? SHARED_BYTES : CHUNK_BYTES) / j.bytes;
     atomic_init(&j.found, false);
     state alone = {.c = {0, 0}};
     const int64_t chunks = (j.plan.n + j.chunk - 1) / j.chunk;

@@ -45,6 +45,9 @@ typedef void (*loop)(int64_t n, const void *const *in, void *out);
 /* Computes element i of the n. */
 typedef void (*element)(const void *const *in, int64_t i, void *out);
 
+/* Packs n elements of one operand. */
+typedef void (*packer)(int64_t n, const void *in, void *out);
+
 /* Operands of each kind of functor in functors.def. */
 enum { COUNT_UNARY = 1, COUNT_BINARY, COUNT_TERNARY, COUNT_BOUNDS = COUNT_TERNARY };
 
@@ -67,6 +70,7 @@ enum { COUNT_UNARY = 1, COUNT_BINARY, COUNT_TERNARY, COUNT_BOUNDS = COUNT_TERNAR
 #else
 #define functors_plain functors_base
 #define casts_plain casts_base
+#define seconds_plain seconds_base
 #endif
 
 typedef const loop (*loop_table)[GPO_NDTYPES];
@@ -74,6 +78,7 @@ typedef const loop (*loop_table)[GPO_NDTYPES];
 static const loop_table functor_tables[GPO_NISA] = GPO_EACH_ISA(functors);
 static const loop_table cast_tables[GPO_NISA] = GPO_EACH_ISA(casts);
 static const loop_table held_tables[GPO_NISA] = GPO_EACH_ISA(held);
+static const packer *const seconds_tables[GPO_NISA] = GPO_EACH_ISA(seconds);
 
 /* ---- tables: a smooth function of a 16-bit float has 65536 values ---- */
 
@@ -172,6 +177,7 @@ typedef struct job {
     loop loop;             /* on the operands, or on the result of `widen` */
     loop widen;            /* for a cast in two steps, to the carrier; else NULL */
     const uint16_t *table; /* replaces the loop; or NULL */
+    const packer *seconds; /* of every second element, by bytes */
     int out_bytes;
     bool scalar[ELEMENTWISE_INPUTS];
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
@@ -339,6 +345,7 @@ start(job *j, const gpo_call *call, bool plain)
     const elementwise_plan *plan = j->plan = elementwise_plan_of(call);
     j->widen = NULL;
     j->table = NULL;
+    j->seconds = plain ? seconds_plain : seconds_tables[gpo_cpu_isa()];
     if (plan->functor == ELEMENTWISE_cast) {
         j->loop = casts[plan->type][plan->to];
         if (!j->loop) {
@@ -530,7 +537,12 @@ take_run(const job *j, cursor *c, int64_t m, blocks *b)
             (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
             continue;
         }
-        gather(b->packed[k], c->at[k], m, stride, plan->bytes[k]);
+        if (stride == 2) {
+            j->seconds[plan->bytes[k]](m, c->at[k], b->packed[k]);
+        }
+        else {
+            gather(b->packed[k], c->at[k], m, stride, plan->bytes[k]);
+        }
         b->source[k] = stride == 0 ? c->at[k] : NULL;
         b->filled[k] = stride == 0 ? m : 0;
     }
