@@ -269,6 +269,14 @@ are_short_rows(const reduce_look &look)
     return look.rows > 1 && look.row <= (look.is_many ? WARP_ROW_BYTES : few);
 }
 
+/* Runs that v9 has a tile each for: min of (2, 8575346) int8 in runs of 2, 26.8 ms by v9 on
+   an H200, columns 28 us. */
+static bool
+are_short_runs(const reduce_look &look)
+{
+    return look.plan->reduced.ndim > 1 && look.run <= SHORT_RUN_BYTES;
+}
+
 static bool
 are_few_flat(const reduce_look &look)
 {
@@ -374,6 +382,7 @@ constexpr reduce_rule RULES_OF_RUNS[] = {
     {ONE_WAVE, are_runs_in_waves, "one_wave: rows in several short runs"},
     {COLUMNS, are_middle_runs, "columns: rows in several runs"},
     {SHORT_ROWS, are_short_rows, "short_rows: part of a warp does a row"},
+    {COLUMNS, are_short_runs, "columns: long rows in very short runs"},
     {V9, always, "v9 is the fastest rung for long contiguous rows"},
 };
 
