@@ -108,8 +108,8 @@ class Reduce(Room):
         for path in [*sorted(csrc.glob("ops/reduce/**/*.cu*")), *headers]:
             name = str(path.relative_to(csrc))
             variant = _variant(path)
-            if path.name == "cuda.cu":
-                continue  # the table
+            if path.stem in ("cuda", "choice"):
+                continue  # the table, and what picks a row of it
             covers = variant in (None, *LARGE_RUNGS)  # the others size their grids by the GPU
 
             def covers_all(line: str, covers: bool = covers) -> bool:
@@ -151,7 +151,11 @@ class Reduce(Room):
     def sources(self, place: Path, rungs: tuple[str, ...]) -> list[Path]:
         room = place / self.folder
         apart = [*room.glob("ladder/*.cu"), *room.glob("shapes/*.cu")]
-        return [room / "cuda.cu", *(s for s in apart if _variant(s) in rungs)]
+        return [
+            room / "cuda.cu",
+            room / "choice.cu",
+            *(s for s in apart if _variant(s) in rungs),
+        ]
 
     def oracle(self, rungs: list[str], large: bool) -> None:
         _check_small(rungs)

@@ -566,7 +566,7 @@ def test_walked_columns(rows: int, width: int) -> None:
             for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
                 got = scan(part, axis=axis, **options, backend="sim", variant="walked_columns")
                 np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
-    for shape in ((2, 1 << 20), (16, 1 << 20), (5, 30_000)):
+    for shape in ((2, 1 << 20), (16, 1 << 20), (5, 300_000)):
         assert gpuopt.plan("scan", np.ones(shape, bool), axis=0, backend="sim")["variant"] == (
             "walked_columns"
         )
@@ -637,7 +637,9 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
     assert chosen(9, 301) == chosen(300, 301) == "short_rows"
     assert chosen(30_000, 301) == chosen(1_400, 180) == "warp_rows"
     assert chosen(300) == chosen(3_900) == "cluster_rows" and chosen(5, 301) == "one_wave"
-    assert chosen(30, 2_000, axis=0) == "walked_columns"
+    assert chosen(30, 200_000, axis=0) == "walked_columns"
+    assert chosen(30, 2_000, axis=0) == chosen(96, 512, axis=0) == "warp_rows"
+    assert chosen(300_000, 4, axis=0) == "columns"  # half sectors
     assert chosen(1_000, 1_500, axis=0) == "columns"
     assert chosen(3, 50_000, 5, axis=1) == "v2" and chosen(3, 2_000, 5, axis=1) == "columns"
     assert chosen(8, 301) == "one_wave"
@@ -714,6 +716,36 @@ def test_rows_of_one_parked_tile(n: int) -> None:
             got = scan(part, axis=-1, **options, backend="sim", variant="v4")
             np.testing.assert_array_equal(got, ref.scan(part, axis=-1, **options))
     assert gpuopt.plan("scan", x[0], backend="sim")["variant"] == "cluster_rows"
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
+)
+@pytest.mark.parametrize("variant", ["v4", "v5", "one_wave", "cluster_rows"])
+def test_sums_of_short_integers_wait_as_they_are_read(variant: str, dtype: str) -> None:
+    """A pack of x is two to eight packs of results; rows and results may begin anywhere."""
+    rng = np.random.default_rng(7)
+    info = np.iinfo(np.uint8 if dtype == "bool" else dtype)
+    x = rng.integers(info.min, info.max, (3, 40_003), endpoint=True).astype(dtype)
+    where = {"backend": "sim", "variant": variant}
+    for part in (x, x[0], x[:, 5:33_010], x[:, ::-1], x[1:2, 3:]):
+        for options in ({}, {"reverse": True}, {"exclusive": True, "initial": -3}):
+            if dtype.startswith(("u", "b")) and "initial" in options:
+                options = {"exclusive": True, "initial": 3}
+            want = ref.scan(part, axis=-1, **options)
+            np.testing.assert_array_equal(scan(part, axis=-1, **options, **where), want)
+    base = np.empty(40_003 + 3, want.dtype)
+    for begin in (1, 2, 3):  # results between boundaries of their packs
+        scan(x[0], out=base[begin:][:40_003], **where)
+        np.testing.assert_array_equal(base[begin:][:40_003], ref.scan(x[0]))
+
+
+def test_products_of_short_integers_are_not_parked() -> None:
+    x = np.ones(1 << 20, np.int32)
+    for op, variant in (("sum", "one_wave"), ("max", "one_wave"), ("prod", "v3")):
+        assert gpuopt.plan("scan", x, op, backend="sim")["variant"] == variant
+    with pytest.raises(gpuopt.VariantError, match="not products of short integers"):
+        scan(x, "prod", backend="sim", variant="one_wave")
 
 
 @pytest.mark.parametrize("rung", ["v3", "v4"])

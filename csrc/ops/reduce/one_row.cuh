@@ -13,9 +13,6 @@
 constexpr int SMALL_BLOCK = 128;
 constexpr int64_t SMALL_BLOCK_BYTES = SMALL_BLOCK * TILE_ITEMS * 16;
 
-/* The choice: a row of so many bytes is worth a block, if all run at once.  Estimated. */
-constexpr int64_t BLOCK_ROW_BYTES = 512;
-
 template <int STEP, typename T>
 __device__ __forceinline__ void
 load_row(const T *x, int tid, int length, uint4 (&loaded)[TILE_ITEMS])

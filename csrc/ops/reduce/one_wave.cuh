@@ -101,6 +101,15 @@ are_wave_runs(const reduce_plan &plan, const wave_grid &g, int64_t bytes)
             ((fits || is_uneven) && whole <= WAVE_RUN_BYTES && g.split == 1));
 }
 
+/* Whether the threads are at most so many percent of those that run at once. */
+inline bool
+run_at_once(const gpo_call *call, const wave_grid &g, int64_t percent = 100)
+{
+    const int64_t blocks = ceil_div(reduce_plan_of(call)->rows, g.across) * g.split;
+    return blocks * g.across * g.height * 100 <=
+           gpo_processors(call) * WAVE_THREADS * percent;
+}
+
 /*
  * Whether all threads run at once, with few rounds of loads; of bytes one: the
  * instructions of 32 warps on few SMs take longer than they wait for memory.
@@ -114,9 +123,7 @@ is_for_one_wave(const gpo_call *call)
     }
     const wave_grid g = wave_grid_of(call);
     const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
-    const int64_t blocks = ceil_div(plan.rows, g.across) * g.split;
-    return blocks * g.across * g.height <= gpo_processors(call) * WAVE_THREADS &&
-           g.rounds <= (bytes == 1 ? 1 : WAVE_ROUNDS) &&
+    return run_at_once(call, g) && g.rounds <= (bytes == 1 ? 1 : WAVE_ROUNDS) &&
            (!are_runs(plan) || are_wave_runs(plan, g, bytes));
 }
 

@@ -12,6 +12,10 @@
 
 constexpr int PARKED_BYTES = PARKED * THREADS * 16;
 
+/* Whether results are four times as wide as elements, or more. */
+template <typename Op>
+constexpr bool IS_SPREAD = sizeof(typename Op::Out) >= 4 * sizeof(typename Op::Raw);
+
 template <typename Op>
 struct parked_tile {
     using Raw = typename Op::Raw;

@@ -10,11 +10,18 @@
 
 /* ---- shapes ---- */
 
-/* Elements in 16 bytes of out: Op::VEC of every op. */
+/* Elements in 16 bytes of out: Op::VEC of every op but scan_widened. */
 inline int
 pack_size(const gpo_call *call)
 {
     return 16 / gpo_dtypes[call->out[0].dtype].bytes;
+}
+
+/* Elements in 16 bytes of x: Op::VEC of every op that parks them. */
+inline int
+parked_size(const gpo_call *call)
+{
+    return 16 / gpo_dtypes[call->in[0].dtype].bytes;
 }
 
 /* Whether adjacent elements in memory belong to different scans. */
@@ -51,28 +58,37 @@ has_one_element(const gpo_call *call)
            (kept.ndim == 0 || (kept.ndim == 1 && kept.strides[0] == 1));
 }
 
-/* Whether results are as wide as x: Op::AS_READ, all but sums of short integers. */
+/* Whether results are as wide as x: all but sums and products of short integers. */
 inline bool
 is_as_wide_as_x(const gpo_call *call)
 {
     return gpo_dtypes[call->in[0].dtype].bytes == gpo_dtypes[call->out[0].dtype].bytes;
 }
 
-/* Whether every row takes more than one tile, of elements that v5 supports. */
+/* Whether elements can wait as they are read, Op::AS_READ: not those of products of short
+   integers. */
+inline bool
+can_park(const gpo_call *call)
+{
+    return is_as_wide_as_x(call) || scan_plan_of(call)->op == SCAN_SUM;
+}
+
+/* Whether every row may take more than one tile of v3, of elements that v4 and v5 park. */
 inline bool
 has_many_tiles(const gpo_call *call)
 {
-    return !has_columns(call) && is_as_wide_as_x(call) &&
-           scan_plan_of(call)->cols > THREADS * PACKS * pack_size(call);
+    const int64_t size = pack_size(call);
+    return !has_columns(call) && can_park(call) &&
+           scan_plan_of(call)->cols + size - 1 > THREADS * PACKS * size;
 }
 
 /* Whether a cluster has room for a row, of elements as wide as results. */
 inline bool
 has_cluster_rows(const gpo_call *call)
 {
-    const int64_t size = pack_size(call);
+    const int64_t size = parked_size(call);
     constexpr int64_t ALL = static_cast<int64_t>(CLUSTER) * CLUSTER_THREADS;
-    return !has_columns(call) && is_as_wide_as_x(call) &&
+    return !has_columns(call) && can_park(call) &&
            scan_plan_of(call)->cols + size - 1 <= ALL * CLUSTER_PACKS * size;
 }
 
@@ -113,10 +129,10 @@ inline bool
 has_one_wave(const gpo_call *call)
 {
     const scan_plan &plan = *scan_plan_of(call);
-    const int64_t size = pack_size(call);
+    const int64_t size = parked_size(call);
     const int64_t tiles = ceil_div(plan.cols + size - 1, size);
     constexpr int64_t MOST_WORDS = 4; /* of a block's total */
-    return !has_columns(call) && is_as_wide_as_x(call) && plan.cols > 0 &&
+    return !has_columns(call) && can_park(call) && plan.cols > 0 &&
            tiles <= WAVE_BLOCKS * WAVE_THREADS * WAVE_PACKS &&
            plan.rows <= GPO_EXCHANGE_WORDS &&
            plan.rows * most_in_one_wave(call, plan.rows, tiles) * MOST_WORDS <=

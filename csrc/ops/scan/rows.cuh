@@ -109,13 +109,13 @@ place_of(const Op &op, const scan_view<typename Op::Out> &a, int64_t across,
     return p;
 }
 
-/* Tiles of `size` elements per row, each aligned to 16 bytes of out. */
-template <typename Out>
+/* Tiles of `size` elements per row, each aligned to a pack of results. */
+template <typename Op>
 int64_t
-tiles_across(const scan_view<Out> &a, int64_t size)
+tiles_across(const scan_view<typename Op::Out> &a, int64_t size)
 {
-    constexpr int VEC = 16 / sizeof(Out);
-    bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
+    constexpr int VEC = Op::VEC, BYTES = VEC * sizeof(typename Op::Out);
+    bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % BYTES == 0;
     for (int d = 0; d < a.ndim; d++) {
         aligned = aligned && a.out_strides[d] % VEC == 0;
     }

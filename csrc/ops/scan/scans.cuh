@@ -45,12 +45,22 @@ load_together(const void *p, T (&v)[N])
     }
 }
 
-/* Stores N elements at once, with a streaming store: they are not read soon. */
+/* Stores N elements at once, with a streaming store: they are not read soon.  More than
+   16 bytes are several stores. */
 template <int N, typename T>
 __device__ __forceinline__ void
 store_together(void *p, const T (&v)[N])
 {
     constexpr int BYTES = N * sizeof(T);
+    if constexpr (BYTES > 16) {
+        uint4 bits[BYTES / 16];
+        memcpy(static_cast<void *>(bits), static_cast<const void *>(v), BYTES);
+#pragma unroll
+        for (int i = 0; i < BYTES / 16; i++) {
+            __stcs(static_cast<uint4 *>(p) + i, bits[i]);
+        }
+        return;
+    }
     using Bits = std::conditional_t<
         BYTES == 16, uint4,
         std::conditional_t<BYTES == 8, uint2, unsigned_of<BYTES % 8>>>;
@@ -243,6 +253,61 @@ struct scan_whole {
     }
 };
 
+/*
+ * The same sums of elements that stay as they are read, T of 1, 2 or 4 bytes, until they
+ * are added: a pack has 16 bytes of x and two to eight times as many of out.
+ */
+template <typename T>
+struct scan_widened {
+    using Raw = T;
+    using Acc = uint64_t;
+    using Part = uint64_t;
+    using Out = uint64_t;
+    using Fold = total_fold<uint64_t, false>;
+    using PartFold = Fold;
+    static constexpr int VEC = 16 / sizeof(T);
+    static constexpr bool AS_READ = true;
+
+    uint64_t sign; /* as in scan_whole */
+    bool truth;
+    Acc first;
+
+    __host__ __device__ int bytes() const
+    {
+        return sizeof(T);
+    }
+
+    __device__ __forceinline__ Raw read(const void *x, int64_t i) const
+    {
+        return static_cast<const T *>(x)[i];
+    }
+
+    __device__ __forceinline__ Raw nothing() const
+    {
+        return 0;
+    }
+
+    __device__ __forceinline__ Acc lift(Raw x) const
+    {
+        return truth ? x != 0 : (x ^ sign) - sign;
+    }
+
+    static __host__ __device__ __forceinline__ Part widen(Acc a)
+    {
+        return a;
+    }
+
+    static __device__ __forceinline__ Acc narrow(Part p)
+    {
+        return p;
+    }
+
+    __device__ __forceinline__ Out finish(Acc a) const
+    {
+        return a;
+    }
+};
+
 /* ---- min, max: the largest key ---- */
 
 template <typename Key>
@@ -404,8 +469,11 @@ scan_total_with(gpo_call *call, Rest... rest)
     return Rung::run(call, Op{rest..., first_total<Op>(scan_plan_of(call)->initial)});
 }
 
-/* Calls Rung::run(call, op) with the scan that the call's arguments and T select. */
-template <typename Rung, typename T>
+/*
+ * Calls Rung::run(call, op) with the scan that the call's arguments and T select.  PARKED:
+ * elements wait as they are read, also those of sums of short integers.
+ */
+template <typename Rung, typename T, bool PARKED = false>
 gpo_status
 scan_with(gpo_call *call)
 {
@@ -423,7 +491,14 @@ scan_with(gpo_call *call)
         const uint64_t sign = SIGNED ? TOP : 0;
         const int size = sizeof(T);
         if (plan.op == SCAN_SUM) {
-            return scan_total_with<scan_whole<false>, Rung>(call, sign, size, truth);
+            if constexpr (PARKED) {
+                using C = unsigned_of<sizeof(T)>;
+                return scan_total_with<scan_widened<C>, Rung>(call, sign, truth);
+            }
+            else {
+                return scan_total_with<scan_whole<false>, Rung>(call, sign, size,
+                                                                truth);
+            }
         }
         if (plan.op == SCAN_PROD) {
             return scan_total_with<scan_whole<true>, Rung>(call, sign, size, truth);

@@ -49,7 +49,7 @@ constexpr int64_t MANY_STRIPS = 16;
  * of 128,000 45.9 and 56.9), for columns of at most SHORT_COLUMN elements, and for
  * as many columns of at most FEW_DOWN (20 rows of 52,907 float64: 10.5 us, columns
  * 17.7), and a quarter of the packs of at most MIDDLE_COLUMN (90 rows of 32,768 int64 22
- * us, columns 39); of most elements by estimates of its time and that of columns (cuda.cu).
+ * us, columns 39); of most elements by estimates of its time and that of columns (choice.cu).
  * Threads of one column each are taken for fewer than twice as many packs.
  */
 constexpr int WALKERS = 128, STEP = 8;
@@ -68,16 +68,10 @@ constexpr int FEWEST_IN_COLUMN = 4;
 constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 19;
 constexpr int64_t FEW_IN_WARP = 128, MORE_IN_WARP = 256, SECTOR_BYTES = 32;
 
-/* warp_rows, for columns: up to two rounds of a warp, so few elements that a lane may
-   have a sector of memory for itself, estimated; or few rows (301,056 scans of an int64
-   each: 6.4 us, walked_columns 9.4). */
-constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
-constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
-/* Or longer columns, of very few elements, in up to three rounds: 130 down, 44 of them,
-   6.0 us, columns 9.3; 385 down 8.7 and 11.9; 342 down, 64 int64, 9.2 and 13.9; but 512
-   down, 16 of them, 9.2 and 6.7. */
-constexpr int64_t MORE_DOWN = 400, FEWEST_IN_COLUMNS = 3 << 13;
-constexpr int LOADS_IN_WARP = 4; /* of a lane, for rows of more than two rounds */
+/* walked_columns: columns of so few elements, where there are many, although narrow. */
+constexpr int64_t FEW_DOWN = 64;
+/* warp_rows: loads of a lane at once, for rows of more than two rounds. */
+constexpr int LOADS_IN_WARP = 4;
 
 /* one_element: packs of a thread.  Estimated: 64 KiB in flight per SM. */
 constexpr int PACKS_OF_ONE = 2;
@@ -91,11 +85,5 @@ constexpr int64_t FEW_IN_PARTS = 1 << 17, LONG_IN_PARTS = 1 << 12;
    (short_rows 9.1), 3,000 of 300 11.6 (14.6); elements of 4 bytes in all, at least: 8,308
    of 544 float32 24.4 us on an H200, short_rows 22.5. */
 constexpr int64_t LONG_IN_WARP = 256, MANY_IN_WARPS = 8, MANY_IN_ALL = 1 << 23;
-
-/* Above both sizes, of a row and of the array, v5 is faster than v4; the second is larger
-   of 2-byte elements.  On an H200 6,693,862 float32 26.8 us in v4, 28.6 in v5, 8,123,676
-   35.4 and 33.4; 3,861,412 float64 37.5 and 34.3; 38,153,703 float16 80.6 and 84.2. */
-constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 26 << 20;
-constexpr int64_t LARGE_BYTES_OF_TWO = 80 << 20;
 
 #endif

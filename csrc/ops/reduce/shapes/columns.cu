@@ -252,12 +252,13 @@ load_columns(const T *p, uint64_t policy, T (&loaded)[VEC])
     }
 }
 
-/* Values of VEC columns that a thread loads together, as many as registers allow. */
-template <int VEC, typename Part>
-constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
-                               : VEC * sizeof(Part) >= 32 ? 2
-                               : VEC * sizeof(Part) >= 16 ? 4
-                                                          : 8;
+/* Parts, of so many bytes for all columns of a thread, that it loads together: as many as
+   registers allow. */
+__host__ __device__ constexpr int
+parts_at_once(int64_t bytes)
+{
+    return bytes >= 64 ? 1 : bytes >= 32 ? 2 : bytes >= 16 ? 4 : 8;
+}
 
 /* Loads of a thread in flight; of packs of 8 more, as an SM has three blocks of them. */
 template <typename Op, int VEC, column_loads LOADS>
@@ -334,7 +335,7 @@ fold_columns(const Op &op, typename Op::Fold (&fold)[VEC], const typename Op::T 
             fold[v].add(Op::widen(acc));
         }
     }
-    constexpr int MOST = loads_of_parts<VEC, typename Op::Part>;
+    constexpr int MOST = parts_at_once(VEC * sizeof(typename Op::Part));
     constexpr int REST = sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4)
                                                    : loads_in_flight<Op, VEC, PLAIN>;
 #pragma unroll 1
@@ -388,7 +389,7 @@ __device__ __forceinline__ void
 fold_parts(typename Op::Fold *fold, const typename Op::Part *part, int64_t rows, int b,
            int height, int blocks)
 {
-    constexpr int LOADS = loads_of_parts<VEC, typename Op::Part>;
+    constexpr int LOADS = parts_at_once(VEC * sizeof(typename Op::Part));
 #pragma unroll 1
     for (; b < blocks; b += LOADS * height) {
         typename Op::Part loaded[LOADS][VEC];
@@ -607,8 +608,11 @@ column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
     if (deepest > room) {
         deepest = room;
     }
-    while (deepest * deepest > 2 * plan.cols) {
-        deepest /= 2; /* the last block would take longer for the parts */
+    /* The last block would take longer for the parts: of as many bytes as a thread loads at
+       once twice as long. */
+    const bool are_wide = parts_at_once(vec * bytes) == 1;
+    while (deepest * deepest > (are_wide ? plan.cols / 2 : 2 * plan.cols)) {
+        deepest /= 2;
     }
     return {lanes, used, tiles,
             blocks_per(call, tiles, lanes * vec * bytes, deepest, resident)};

@@ -6,10 +6,11 @@
  * thread waits for another.  Where argmin and argmax have one element each, results are
  * zeros, and nothing is read.
  * Cost:  reads n * sizeof(T) bytes once; twice as many where neighbours are two apart.
- * Order: the view, the fold, the store, the kernel, copies, zeros, the launch.
+ * Order: the view, the fold, the store, the kernel, results apart, copies, zeros, the
+ * launch.
  */
+#include "../few_down.cuh"
 #include "../packs.cuh"
-#include "../views.cuh"
 
 /* Packs of results of one element each that a thread has on their way.  Estimated. */
 constexpr int FEW_COPIES = 4;
@@ -48,6 +49,23 @@ place_of(const few_view<T> &v, int row)
         }
     }
     return place + row * v.places[0];
+}
+
+/* The first element of thread `number`. */
+template <typename T>
+__device__ __forceinline__ const T *
+first_of(const few_view<T> &v, int number)
+{
+    const T *p = v.x;
+#pragma unroll
+    for (int d = MOST_FEW_AXES - 1; d > 0; d--) {
+        if (d < v.ndim) {
+            const int above = v.length[d].narrow(number);
+            p += (number - above * static_cast<int>(v.length[d].by)) * v.strides[d];
+            number = above;
+        }
+    }
+    return p + number * v.strides[0];
 }
 
 /* ---- the fold ---- */
@@ -199,17 +217,7 @@ __launch_bounds__(FEW_BLOCK, (few_blocks<Op, COUNT, STEP>()))
     if (number >= v.threads) {
         return;
     }
-    int rest = number;
-    const typename Op::T *p = v.x;
-#pragma unroll
-    for (int d = MOST_FEW_AXES - 1; d > 0; d--) {
-        if (d < v.ndim) {
-            const int above = v.length[d].narrow(rest);
-            p += (rest - above * static_cast<int>(v.length[d].by)) * v.strides[d];
-            rest = above;
-        }
-    }
-    p += rest * v.strides[0];
+    const typename Op::T *p = first_of(v, number);
     if constexpr (COUNT > 1) {
         if (v.rows - row < COUNT + STEP - 1) { /* a load could end beyond x */
 #pragma unroll 1
@@ -232,6 +240,59 @@ __launch_bounds__(FEW_BLOCK, (few_blocks<Op, COUNT, STEP>()))
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         op.store(to, place_of(v, row + i), fold[i].value(), v.cols);
+    }
+}
+
+/* ---- results that share no loads, several of a thread ---- */
+
+/* Blocks per SM, for the launch bound. */
+template <typename Op>
+constexpr int apart_blocks = sizeof(typename Op::T) <= 4   ? 8
+                             : sizeof(typename Op::T) <= 8 ? 6
+                                                           : 4;
+
+/*
+ * A thread has results number, number + threads, ..., FEW_APART of them: parts of the
+ * outermost axis, so that their elements are `jump` apart.
+ */
+template <typename Op>
+__global__ void
+__launch_bounds__(FEW_BLOCK, apart_blocks<Op>)
+    reduce_few_apart(Op op, few_view<typename Op::T> v, int64_t jump, reduce_result to)
+{
+    using T = typename Op::T;
+    const int number = blockIdx.x * FEW_BLOCK + threadIdx.x;
+    if (number >= v.threads) {
+        return;
+    }
+    const T *const p = first_of(v, number);
+    T loaded[FEW_APART][FEW_IN_APART];
+#pragma unroll
+    for (int g = 0; g < FEW_APART; g++) {
+#pragma unroll
+        for (int k = 0; k < FEW_IN_APART; k++) {
+            loaded[g][k] = T{};
+            if (k < v.cols && number + g * v.threads < v.rows) {
+                loaded[g][k] = p[g * jump + v.offsets[k]];
+            }
+        }
+    }
+#pragma unroll 1 /* one copy of the store */
+    for (int row = number; row < v.rows; row += v.threads) {
+        typename Op::Fold fold;
+#pragma unroll
+        for (int k = 0; k < FEW_IN_APART; k++) {
+            const typename Op::Acc lifted = op.lift(loaded[0][k], k);
+            fold.add(Op::widen(k < v.cols ? lifted : Op::identity()));
+        }
+        op.store(to, place_of(v, row), fold.value(), v.cols);
+#pragma unroll
+        for (int g = 1; g < FEW_APART; g++) {
+#pragma unroll
+            for (int k = 0; k < FEW_IN_APART; k++) {
+                loaded[g - 1][k] = loaded[g][k];
+            }
+        }
     }
 }
 
@@ -314,8 +375,17 @@ struct reduce_few_down_launcher {
         const int width = gpo_dtypes[call->out[0].dtype].bytes;
         v.in_packs =
             v.in_order && is_aligned(call->out[0].data) && width == result_bytes<Op>;
-        const dim3 grid = grid_of(ceil_div(v.threads, FEW_BLOCK));
         const reduce_result to = result_of(call);
+        if (beside.count == 1 && plan.cols <= FEW_IN_APART &&
+            plan.rows > gpo_processors(call) * FEW_AT_ONCE &&
+            kept.shape[0] >= FEW_APART * FEW_APART) {
+            const int64_t part = ceil_div(kept.shape[0], FEW_APART);
+            v.threads = static_cast<int>(part * (plan.rows / kept.shape[0]));
+            return GPO_LAUNCH(call, grid_of(ceil_div(v.threads, FEW_BLOCK)), FEW_BLOCK,
+                              0, (reduce_few_apart<Op>), op, v, part * kept.strides[0],
+                              to);
+        }
+        const dim3 grid = grid_of(ceil_div(v.threads, FEW_BLOCK));
         if constexpr (ELEMENT < 8) {
             if (beside.step == 2) {
                 return GPO_LAUNCH(call, grid, FEW_BLOCK, 0,

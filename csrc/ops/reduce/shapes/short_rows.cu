@@ -8,7 +8,7 @@
  *        4 elements of 2 rows.
  */
 #include "../packs.cuh"
-#include "../views.cuh"
+#include "../short_rows.cuh"
 
 /* Lane 0 of each group of `lanes` lanes, up to a block, gets the group's totals. */
 template <typename Op>
@@ -195,9 +195,10 @@ struct reduce_short_rows_launcher {
             return GPO_OK;
         }
         const reduce_view<T> x = view_of<T>(call);
-        const bool packed = SIZE > 1 && are_packed(call, x.x, SIZE);
-        const bool edges = SIZE > 1 && !packed && have_packs(call, SIZE);
-        const int lanes = lanes_per_row(call, packed || edges ? SIZE : 1);
+        const reduce_plan &plan = *reduce_plan_of(call);
+        const bool packed = SIZE > 1 && is_aligned(x.x) && are_whole_packs(plan, SIZE);
+        const bool edges = SIZE > 1 && !packed && are_packs_with_edges(plan, SIZE);
+        const int lanes = lanes_of_short_rows(call, packed || edges ? SIZE : 1);
         const dim3 grid(ceil_div(x.rows, BLOCK / lanes * ROWS_AT_ONCE));
         const reduce_result to = result_of(call);
         if (packed) {
@@ -214,45 +215,6 @@ struct reduce_short_rows_launcher {
         }
         return GPO_LAUNCH(call, grid, BLOCK, 0,
                           (reduce_short_rows_kernel<Op, 1, false>), op, x, lanes, to);
-    }
-
-  private:
-    /* Whether all rows consist of aligned packs of `size` elements. */
-    static bool are_packed(const gpo_call *call, const void *x, int size)
-    {
-        const reduce_plan &plan = *reduce_plan_of(call);
-        return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
-               plan.cols % size == 0 && is_aligned(x) &&
-               are_aligned(plan.kept, plan.kept.ndim, size);
-    }
-
-    /* Whether contiguous rows have many packs of `size` elements between their edges. */
-    static bool have_packs(const gpo_call *call, int size)
-    {
-        const reduce_plan &plan = *reduce_plan_of(call);
-        return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
-               plan.cols >= PACKS_WITH_EDGES * size;
-    }
-
-    /*
-     * Several loads per lane need fewer lanes and fewer shuffles.  Where all blocks are
-     * resident at once, time is the latency of the loads that a lane issues one after
-     * the other: then as many lanes as leave one round of them.
-     */
-    static int lanes_per_row(const gpo_call *call, int size)
-    {
-        const reduce_plan &plan = *reduce_plan_of(call);
-        const int64_t resident =
-            gpo_processors(call) * BLOCKS_PER_PROCESSOR * BLOCK * ROWS_AT_ONCE;
-        const int64_t loads = size > 1 ? plan.cols / size : plan.cols;
-        const int64_t per_round = size > 1 ? 1 : LOADS_AT_ONCE;
-        const int64_t per_lane = loads <= 8 ? 1 : size > 1 ? 2 : LOADS_AT_ONCE;
-        int lanes = power_of_two_from(ceil_div(loads, per_lane), WARP);
-        while (lanes < BLOCK && lanes * per_round < loads &&
-               plan.rows * lanes * 2 <= resident) {
-            lanes *= 2;
-        }
-        return lanes;
     }
 };
 

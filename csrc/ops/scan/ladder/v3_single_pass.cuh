@@ -106,7 +106,7 @@ struct scan_v3 {
     static gpo_status rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                            const Op &op)
     {
-        const int64_t across = tiles_across(a, TILE<Op>), tiles = a.rows * across;
+        const int64_t across = tiles_across<Op>(a, TILE<Op>), tiles = a.rows * across;
         scan_status status = {};
         gpo_status failed =
             across > 1 ? make_row_status<Op>(call, a.rows, across, true, &status)

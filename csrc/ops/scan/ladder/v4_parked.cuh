@@ -10,8 +10,7 @@
  * Cost:  as v3 with half or a fourth of the status words; per 16 bytes of x, 16 bytes
  *        of shared memory are written once and read twice.
  * Left:  every tile waits for the slowest copy before it -> v5.  Rows of one tile,
- *        which do not wait, and sums of short integers, whose elements are narrower than their
- *        results, run v3; columns run v2.
+ *        which do not wait, and products of short integers run v3; columns run v2.
  */
 #ifndef GPO_SCAN_V4_PARKED_CUH
 #define GPO_SCAN_V4_PARKED_CUH
@@ -88,7 +87,12 @@ publish_and_look_back(const lookback_place<Op> &place, typename Op::Acc total,
 
 /* Blocks per SM: shared memory has room for the tiles of six. */
 template <typename Op>
-constexpr int parked_blocks = IS_COMPLEX<typename Op::Raw> ? 4 : 6;
+constexpr int parked_blocks = IS_SPREAD<Op> ? 3
+                              : IS_COMPLEX<typename Op::Raw> ||
+                                      sizeof(typename Op::Out) >
+                                          sizeof(typename Op::Raw)
+                                  ? 4
+                                  : 6;
 
 template <typename Op>
 __global__ void
@@ -146,18 +150,7 @@ struct scan_v4 {
     static gpo_status rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                            const Op &op)
     {
-        if constexpr (Op::AS_READ) {
-            if (tiles_across(a, TILE<Op>) > 1) {
-                return launch(call, a, op, tiles_across(a, PARKED_TILE<Op>));
-            }
-        }
-        return scan_v3::rows(call, a, op);
-    }
-
-    template <typename Op>
-    static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
-                             const Op &op, int64_t across)
-    {
+        const int64_t across = tiles_across<Op>(a, PARKED_TILE<Op>);
         const int64_t tiles = a.rows * across;
         scan_status status = {};
         gpo_status failed =
@@ -174,8 +167,12 @@ struct scan_v4 {
     template <typename Op>
     static gpo_status run(gpo_call *call, const Op &op)
     {
-        return has_columns(call) ? scan_v2::run(call, op)
-                                 : for_each_row_view<scan_v4>(call, op);
+        if constexpr (Op::AS_READ) {
+            return for_each_row_view<scan_v4>(call, op);
+        }
+        else {
+            return gpo_fail(&call->error, GPO_ETYPE, "scan() keeps no such element");
+        }
     }
 };
 

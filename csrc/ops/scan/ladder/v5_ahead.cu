@@ -9,7 +9,7 @@
  * Cost:  8 bytes of memory and 4 of L2 per 4-byte element; the grid is longer by the
  *        tiles ahead, and the blocks at its ends have half the work.
  * Left:  rows and arrays of a few MB, where v4 is faster; rows of one tile,
- *        sums of short integers and columns run v3.
+ *        products of short integers and columns run v3.
  */
 #include "../parked.cuh"
 #include "v3_single_pass.cuh"
@@ -66,9 +66,9 @@ sum_of_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_plac
     return sum;
 }
 
-/* Blocks per SM. */
+/* Blocks per SM; of narrow elements a thread has up to 16 wide sums. */
 template <typename Op>
-constexpr int ahead_blocks = IS_COMPLEX<typename Op::Raw> ? 3 : 4;
+constexpr int ahead_blocks = IS_COMPLEX<typename Op::Raw> || IS_SPREAD<Op> ? 3 : 4;
 
 template <typename Op>
 __global__ void
@@ -136,7 +136,7 @@ struct ahead {
     static gpo_status rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                            const Op &op)
     {
-        const int64_t across = tiles_across(a, PARKED_TILE<Op>);
+        const int64_t across = tiles_across<Op>(a, PARKED_TILE<Op>);
         const int64_t tiles = a.rows * across;
         const int64_t share = gpo_l2_bytes(call) / AHEAD_OF_L2 / PARKED_BYTES;
         const int64_t ahead = share < tiles ? share : tiles;
@@ -168,7 +168,7 @@ template <typename T>
 gpo_status
 scan_v5(gpo_call *call)
 {
-    return scan_with<ahead, T>(call);
+    return scan_with<ahead, T, true>(call);
 }
 
 #define INSTANTIATE(T) template gpo_status scan_v5<T>(gpo_call * call);

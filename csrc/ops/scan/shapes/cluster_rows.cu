@@ -66,7 +66,7 @@ struct cluster_rows {
                            const Op &op)
     {
         constexpr int64_t MOST = MAX_GRID_X / CLUSTER;
-        const int64_t each = ceil_div(tiles_across(a, Op::VEC), CLUSTER);
+        const int64_t each = ceil_div(tiles_across<Op>(a, Op::VEC), CLUSTER);
         const int packs = static_cast<int>(ceil_div(each, CLUSTER_THREADS));
         const int warps = static_cast<int>(ceil_div(each, packs * WARP));
         const int threads = warps * WARP;
@@ -99,7 +99,7 @@ template <typename T>
 gpo_status
 scan_cluster_rows(gpo_call *call)
 {
-    return scan_with<cluster_rows, T>(call);
+    return scan_with<cluster_rows, T, true>(call);
 }
 
 #define INSTANTIATE(T) template gpo_status scan_cluster_rows<T>(gpo_call * call);

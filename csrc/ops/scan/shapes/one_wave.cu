@@ -74,7 +74,7 @@ struct one_wave {
                            const Op &op)
     {
         const one_wave_blocks b =
-            one_wave_blocks_of(call, a.rows, tiles_across(a, Op::VEC));
+            one_wave_blocks_of(call, a.rows, tiles_across<Op>(a, Op::VEC));
         const int64_t blocks = a.rows * b.across;
         const size_t bytes = static_cast<size_t>(b.packs) * b.threads * 16;
         uint64_t *exchange = nullptr;
@@ -103,7 +103,7 @@ template <typename T>
 gpo_status
 scan_one_wave(gpo_call *call)
 {
-    return scan_with<one_wave, T>(call);
+    return scan_with<one_wave, T, true>(call);
 }
 
 #define INSTANTIATE(T) template gpo_status scan_one_wave<T>(gpo_call * call);
