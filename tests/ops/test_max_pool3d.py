@@ -23,7 +23,6 @@ from gpuopt import (
     _core,
     max_pool1d,
     max_pool2d,
-    max_pool2d_backward,
     max_pool3d,
     max_pool3d_backward,
     ref,
@@ -1080,28 +1079,58 @@ def test_overlapping_windows_add_what_the_reference_does(
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
-@pytest.mark.parametrize("windows", [(5, 1, 0), (8, 1, 3), (4, 1, 2, 2)])
-def test_overlapping_windows_list_elements_in_parts(
-    windows: tuple[int, ...], simulator: Any
+def ramp(shape: tuple[int, ...], equal: int = 1) -> Any:
+    """Rising numbers, so many of them equal: a window's first largest one is near its end."""
+    return (np.arange(np.prod(shape)) // equal).astype(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("equal", [1, 2, 7, 10**6])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "windows", [(5, 1, 0), (8, 1, 3), (4, 1, 2, 2), (3, 1, 0), (8, 2, 1), (9, 3, 4)]
+)
+def test_overlapping_windows_that_name_many_elements(
+    windows: tuple[int, ...], dtype: str, equal: int, simulator: Any
 ) -> None:
-    """Each window names an element of its own: more of them than a block's list holds."""
+    """More of them than a block's list holds: with few windows each, which become chains."""
     simulator(schedule="shuffle", checks=True)
     shape = (2, 13, 14, 15)
-    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    _, indices = ref.max_pool3d(x, *windows, return_indices=True)
-    dy = np.random.default_rng(8).integers(-3, 4, indices.shape).astype(np.float32)
+    _, indices = ref.max_pool3d(ramp(shape, equal), *windows, return_indices=True)
+    dy = np.random.default_rng(8).integers(-3, 4, indices.shape).astype(dtype_of(dtype))
     want = ref.max_pool3d_backward(dy, indices, shape)
     how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
     got = max_pool3d_backward(dy, indices, shape, *windows, **how)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_chains_of_windows_keep_what_is_no_number(dtype: str) -> None:
+    """In chains of one, two and more; and minus zero becomes zero, as in any sum."""
+    inf, nan = np.inf, np.nan
+    shape, windows = (1, 9, 9, 9), (5, 1, 2)
+    _, indices = ref.max_pool3d(ramp(shape), *windows, return_indices=True)
+    rng = np.random.default_rng(4)
+    dy = rng.choice(
+        [1, 2, -0.0, -0.0, inf, -inf, nan], indices.shape, p=[0.3, 0.3] + 5 * [0.08]
+    )
+    want = np.zeros(shape)
+    with np.errstate(invalid="ignore"):
+        np.add.at(want.reshape(-1), indices.reshape(-1), dy.reshape(-1))
+    how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
+    got = max_pool3d_backward(dy.astype(dtype_of(dtype)), indices, shape, *windows, **how)
+    np.testing.assert_array_equal(got.astype("f8"), want)
+    assert not np.signbit(got.astype("f8")[want == 0]).any()
+
+
+@pytest.mark.parametrize("equal", [None, 4])
 @pytest.mark.parametrize("variant", BOXES)
 def test_overlapping_windows_give_the_same_bits_in_any_order(
-    variant: str, simulator: Any
+    variant: str, equal: int | None, simulator: Any
 ) -> None:
-    """Elements are listed, and windows added, in any order; no sum depends on it."""
-    x = np.random.default_rng(5).standard_normal((2, 12, 19, 23)).astype(np.float32)
+    """Elements are listed, windows added and chained, in any order; no sum depends on it."""
+    shape = (2, 12, 19, 23)
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    x = x if equal is None else ramp(shape, equal)
     _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
     dy = np.random.default_rng(6).standard_normal(indices.shape).astype(np.float32)
     found = []
@@ -1114,34 +1143,36 @@ def test_overlapping_windows_give_the_same_bits_in_any_order(
         np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
 
 
+@pytest.mark.parametrize("variant", BOXES)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dense_windows_add_numbers_of_any_size(dtype: str, simulator: Any) -> None:
+def test_windows_of_boxes_add_numbers_of_any_size(
+    dtype: str, variant: str, simulator: Any
+) -> None:
     """Terms from the least subnormal number to the largest one that 40 of them allow."""
     simulator(schedule="shuffle", checks=True)
     rng = np.random.default_rng(3)
-    shape, least, most, bits = {
-        "float16": ((2, 9, 40), -24, 9, 11),
-        "bfloat16": ((2, 9, 40), -133, 120, 8),
-        "float32": ((2, 9, 40), -149, 120, 24),
-        "float64": ((2, 9, 40), -1074, 1016, 53),
+    least, most, bits = {
+        "float16": (-24, 9, 11),
+        "bfloat16": (-133, 120, 8),
+        "float32": (-149, 120, 24),
+        "float64": (-1074, 1016, 53),
     }[dtype]
-    x = rng.integers(0, 2, shape).astype(np.float32)
-    _, indices = ref.max_pool2d(x, 5, 1, 2, return_indices=True)
+    shape, n = (2, 12, 10, 16), 1920
+    _, indices = ref.max_pool3d(ramp(shape, 2), 5, 1, 2, return_indices=True)
+    assert 8 < np.bincount(indices[0].ravel()).max() <= 40
     for narrow in (3, most - least):
         middle = rng.integers(least, most - narrow + 1)
         powers = rng.integers(middle, middle + narrow + 1, indices.shape)
         dy = np.ldexp(rng.uniform(-1, 1, indices.shape), powers).astype(dtype_of(dtype))
         wide = dy.astype(np.longdouble)
-        want, size = np.zeros((2, 360), np.longdouble), np.zeros((2, 360), np.longdouble)
+        want, size = np.zeros((2, n), np.longdouble), np.zeros((2, n), np.longdouble)
         for plane in range(2):
             at = indices[plane].ravel()
             np.add.at(want[plane], at, wide[plane].ravel())
             np.maximum.at(size[plane], at, np.abs(wide[plane]).ravel())
-        got = max_pool2d_backward(
-            dy, indices, shape, 5, 1, 2, backend="sim", variant="dense_windows"
-        )
-        off = np.abs(got.reshape(2, 360).astype(np.longdouble) - want)
-        bound = np.abs(want) * 2.0**-bits + 25 * size * 2.0 ** -(62 if bits > 24 else 41)
+        got = max_pool3d_backward(dy, indices, shape, 5, 1, 2, backend="sim", variant=variant)
+        off = np.abs(got.reshape(2, n).astype(np.longdouble) - want)
+        bound = np.abs(want) * 2.0**-bits + 40 * size * 2.0 ** -(62 if bits > 24 else 41)
         bound += np.abs(want) * 2.0**-24 * (bits < 24) + np.ldexp(np.longdouble(1), least)
         assert (off <= bound).all()
 

@@ -9,6 +9,7 @@
  *        each of those.  Atomics only mark and list elements: no sum depends on their
  *        order.
  */
+#include "../chains.cuh"
 #include "../window_boxes.cuh"
 
 /* ---- a block's shared memory ---- */
@@ -141,6 +142,16 @@ list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int from, int
 
 /* ---- elements ---- */
 
+template <typename T>
+__device__ __forceinline__ T *
+element_at(const overlap_view<T> &v, const box &b, const box_place &e)
+{
+    const int line = (b.from[POOL_T] + e.at[POOL_T]) * v.axis[POOL_H].in +
+                     b.from[POOL_H] + e.at[POOL_H];
+    return v.dx + (b.plane + e.plane) * v.plane + line * v.axis[POOL_W].in +
+           b.from[POOL_W] + e.at[POOL_W];
+}
+
 /* Windows of a box that have an element: `count` from `first` on, `step` apart. */
 struct window_line {
     int first, count;
@@ -226,12 +237,90 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
             sum += __shfl_xor_sync(ALL_LANES, sum, d);
         }
         if (active && share == 0) {
-            const int line = (b.from[POOL_T] + e.at[POOL_T]) * v.axis[POOL_H].in +
-                             b.from[POOL_H] + e.at[POOL_H];
-            T *const dx = v.dx + (b.plane + e.plane) * v.plane;
-            dx[line * v.axis[POOL_W].in + b.from[POOL_W] + e.at[POOL_W]] =
-                stored_as<T>(sum);
+            *element_at(v, b, e) = stored_as<T>(sum);
         }
+    }
+}
+
+/* ---- chains ---- */
+
+/* Each window becomes the head of the chain of its element, and keeps the one before. */
+template <typename T>
+__device__ __forceinline__ void
+link_windows(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
+             int windows)
+{
+    const int tid = threadIdx.x, threads = blockDim.x;
+    for (int base = tid; base < windows; base += IN_FLIGHT * threads) {
+        unsigned before[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            const int q = base + k * threads;
+            const int name = q < windows ? room.names[q] : NO_ELEMENT;
+            before[k] = 0;
+            if (name != NO_ELEMENT) {
+                before[k] = swap_head(element_at(v, b, place_of(v.side, name)),
+                                      static_cast<unsigned>(q + 1));
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            if (base + k * threads < windows) {
+                room.names[base + k * threads] = static_cast<uint16_t>(before[k]);
+            }
+        }
+    }
+}
+
+/* Stores the sum of the chain of an element, if it has one. */
+template <typename T>
+__device__ __forceinline__ void
+store_chain(const overlap_room<T> &room, T *element, unsigned head)
+{
+    if (head != 0) {
+        *element = stored_as<T>(sum_of_chain(room.gradient, room.names, head));
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ bool
+is_marked(const overlap_view<T> &v, const overlap_room<T> &room, int name)
+{
+    return room.named[name & ((1 << v.log_words) - 1)] >> (name >> v.log_words) & 1;
+}
+
+/* The chains of all elements, those beside each other by lanes beside each other. */
+template <typename T>
+__device__ __forceinline__ void
+store_chains(const overlap_view<T> &v, const box &b, const overlap_room<T> &room)
+{
+    const int tid = threadIdx.x, threads = blockDim.x, size = elements_of_box(v, b);
+    for (int base = tid; base < size; base += IN_FLIGHT * threads) {
+        T *element[IN_FLIGHT];
+        unsigned head[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            const int name = base + k * threads;
+            const bool has = name < size && is_marked(v, room, name);
+            element[k] = element_at(v, b, place_of(v.side, has ? name : 0));
+            head[k] = has ? head_at(element[k]) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            store_chain(room, element[k], head[k]);
+        }
+    }
+}
+
+/* The chains of the elements listed. */
+template <typename T>
+__device__ __forceinline__ void
+store_listed_chains(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
+                    int listed)
+{
+    for (int k = threadIdx.x; k < listed; k += blockDim.x) {
+        T *const element = element_at(v, b, place_of(v.side, room.list[k]));
+        store_chain(room, element, head_at(element));
     }
 }
 
@@ -281,9 +370,19 @@ __launch_bounds__(OVERLAP_THREADS, 1)
     __syncthreads();
     list_marked(v, room, 0, 1 << v.log_words, listed);
     __syncthreads();
-    if (listed[0] <= v.listed) {
-        add_named<T, GAPS>(v, b, room, listed[0]);
+    const int found = listed[0];
+    const bool chains = found > v.chained;
+    if (!chains && found <= v.listed) {
+        add_named<T, GAPS>(v, b, room, found);
         return;
+    }
+    if (chains) {
+        link_windows(v, b, room, windows);
+        if (found >= elements_of_box(v, b) / LISTED_OF_BOX) {
+            __syncthreads();
+            store_chains(v, b, room);
+            return;
+        }
     }
     /* more than the list has room for: as many words at a time as it surely has */
     for (int from = 0; from < 1 << v.log_words; from += v.listed / 32) {
@@ -295,7 +394,12 @@ __launch_bounds__(OVERLAP_THREADS, 1)
         const int to = from + v.listed / 32, words = 1 << v.log_words;
         list_marked(v, room, from, to < words ? to : words, listed);
         __syncthreads();
-        add_named<T, GAPS>(v, b, room, listed[0]);
+        if (chains) {
+            store_listed_chains(v, b, room, listed[0]);
+        }
+        else {
+            add_named<T, GAPS>(v, b, room, listed[0]);
+        }
     }
 }
 
@@ -313,6 +417,7 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     v.log_words = s.log_words;
     v.log_lanes = s.log_lanes;
     v.listed = static_cast<int>(s.listed);
+    v.chained = static_cast<int>(s.chained);
     v.shares_rows = s.shares_rows;
     const size_t bytes = static_cast<size_t>(s.bytes);
     const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));
