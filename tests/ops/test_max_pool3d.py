@@ -1148,7 +1148,7 @@ def test_overlapping_windows_give_the_same_bits_in_any_order(
 def test_windows_of_boxes_add_numbers_of_any_size(
     dtype: str, variant: str, simulator: Any
 ) -> None:
-    """Terms from the least subnormal number to the largest one that 64 of them allow."""
+    """Terms from the least subnormal number to the largest one that 40 of them allow."""
     simulator(schedule="shuffle", checks=True)
     rng = np.random.default_rng(3)
     least, most, bits = {
@@ -1158,8 +1158,9 @@ def test_windows_of_boxes_add_numbers_of_any_size(
         "float64": (-1074, 1016, 53),
     }[dtype]
     shape, n = (2, 14, 12, 16), 2688
-    _, indices = ref.max_pool3d(ramp(shape), 8, 1, 3, return_indices=True)
-    assert 8 < np.bincount(indices[0].ravel()).max() <= 64
+    begin = np.indices((2, 7, 5, 9))[1:]  # each window names an element at even places
+    at = (begin + 1) // 2 * 2 + 2 * rng.integers(0, 4, begin.shape)
+    indices = (at[0] * 12 + at[1]) * 16 + at[2]
     for narrow in (3, most - least):
         middle = rng.integers(least, most - narrow + 1)
         powers = rng.integers(middle, middle + narrow + 1, indices.shape)
@@ -1170,9 +1171,9 @@ def test_windows_of_boxes_add_numbers_of_any_size(
             at = indices[plane].ravel()
             np.add.at(want[plane], at, wide[plane].ravel())
             np.maximum.at(size[plane], at, np.abs(wide[plane]).ravel())
-        got = max_pool3d_backward(dy, indices, shape, 8, 1, 3, backend="sim", variant=variant)
+        got = max_pool3d_backward(dy, indices, shape, 8, 1, backend="sim", variant=variant)
         off = np.abs(got.reshape(2, n).astype(np.longdouble) - want)
-        bound = np.abs(want) * 2.0**-bits + 64 * size * 2.0 ** -(62 if bits > 24 else 41)
+        bound = np.abs(want) * 2.0**-bits + 40 * size * 2.0 ** -(62 if bits > 24 else 41)
         bound += np.abs(want) * 2.0**-24 * (bits < 24) + np.ldexp(np.longdouble(1), least)
         assert (off <= bound).all()
 
