@@ -981,12 +981,12 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
     assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
     assert chosen(40, 7, 7, 64, kernel_size=7, stride=7, dilation=2) == "separate_windows"
-    assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
+    assert chosen(8, 3, 1, kernel_size=3, stride=1) == "dense_windows"
     assert chosen(8, 5, 2, 4096, kernel_size=5, stride=2) == "dense_windows"
     assert chosen(16, 3, 2, 1024, kernel_size=3, stride=2) == "marching_windows"
     assert chosen(8, 3, 2, kernel_size=3, stride=2) == "paired_windows"
     assert chosen(9, 2, 2, 8, kernel_size=2, dilation=2, stride=2) == "marching_windows"
-    assert chosen(9, 2, 2, kernel_size=2, stride=2) == "marching_windows"
+    assert chosen(9, 2, 2, kernel_size=2, stride=2) == "separate_windows"
     assert chosen(8, 2, 1, 8, kernel_size=2, stride=1) == "paired_windows"
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "dense_windows"
     assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "dense_windows"
@@ -998,6 +998,29 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
         backend="sim",
     )  # fmt: skip
     assert plan["variant"] == "deep_windows"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "variant"),
+    [
+        ((2, 2, 64, 64), 2, "v2"),  # pairs
+        ((2, 2, 33, 33), 2, "v2"),  # few bytes
+        ((8, 64, 65, 65), 2, "marching_windows"),
+        ((64, 64, 65, 65), 2, "separate_windows"),
+        ((2, 3, 1001), 2, "v2"),
+        ((16, 64, 1001), 2, "marching_windows"),
+        ((64, 256, 4001), 2, "separate_windows"),
+        ((2, 2, 9, 9), 9, "separate_windows"),  # one window, though the stride is 2
+    ],
+)
+def test_the_choice_of_the_gradient_of_windows_apart(
+    shape: tuple[int, ...], kernel: int, variant: str
+) -> None:
+    out = (*shape[:2], *((side - kernel) // 2 + 1 for side in shape[2:]))
+    dy, at = np.broadcast_to(np.float32(0), out), np.broadcast_to(np.int64(0), out)
+    op = f"max_pool{len(shape) - 2}d_backward"
+    plan = _core.plan(op, dy, at, shape, kernel, 2, backend="sim")
+    assert plan["variant"] == variant
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])

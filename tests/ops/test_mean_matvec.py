@@ -490,7 +490,7 @@ def test_own_means_are_numpys_formula(
 def test_own_means_are_chosen_for_small_calls() -> None:
     for n, rows, cols, outputs, is_chosen in (
         (16, 64, 5, 200, True),
-        (64, 48, 12, 128, False),  # several tiles of an SM
+        (128, 48, 12, 128, False),  # several tiles of an SM
         (16, 64, 50, 200, False),  # x would be read from L2 for long
     ):
         x, matrix = np.zeros((n, rows, cols)), np.zeros((outputs, rows))

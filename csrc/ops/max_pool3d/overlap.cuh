@@ -25,7 +25,7 @@ struct overlap_plan {
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int threads;      /* of a block */
     int64_t listed;   /* elements named that a block lists at once, a multiple of 32 */
-    int64_t chained;  /* of more elements named it makes chains of windows */
+    double chained;   /* elements per window that names one: of more, chains */
     int64_t bytes;    /* of shared memory */
     double us;        /* estimated */
 };
@@ -149,7 +149,7 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     }
     const double asked = ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
     const double named = NAMED_WORK + asked;
-    s->chained = static_cast<int64_t>(windows * CHAINED_WORK / asked);
+    s->chained = CHAINED_WORK / named;
     const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
                         elements * ZERO_WORK + windows / named_by * named;
     const double waits = (2 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;

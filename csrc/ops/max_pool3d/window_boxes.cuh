@@ -20,7 +20,7 @@ struct overlap_view : narrow_view<T> {
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int windows;      /* of a block, at most */
     int listed;       /* elements that it lists at once */
-    int chained;      /* of more elements it makes chains */
+    float chained;    /* elements per window that names one: of more, chains */
 };
 
 /* ---- what a block owns ---- */

@@ -244,29 +244,45 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
 
 /* ---- chains ---- */
 
-/* Each window becomes the head of the chain of its element, and keeps the one before. */
+/*
+ * Each window becomes the head of the chain of its element, and keeps the one before.
+ * Those beside each other that name one element follow each other without an exchange
+ * each: the last one of them becomes the head.  All lanes of a warp together.
+ */
 template <typename T>
 __device__ __forceinline__ void
 link_windows(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
              int windows)
 {
     const int tid = threadIdx.x, threads = blockDim.x;
-    for (int base = tid; base < windows; base += IN_FLIGHT * threads) {
+    const int lane = tid % WARP;
+    for (int base = 0; base < windows; base += IN_FLIGHT * threads) { /* uniform */
         unsigned before[IN_FLIGHT];
+        int names[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
-            const int q = base + k * threads;
-            const int name = q < windows ? room.names[q] : NO_ELEMENT;
+            const int q = base + k * threads + tid;
+            names[k] = q < windows ? room.names[q] : NO_ELEMENT;
+            const int after = __shfl_down_sync(ALL_LANES, names[k], 1);
             before[k] = 0;
-            if (name != NO_ELEMENT) {
-                before[k] = swap_head(element_at(v, b, place_of(v.side, name)),
+            if (names[k] != NO_ELEMENT && (lane == WARP - 1 || after != names[k])) {
+                before[k] = swap_head(element_at(v, b, place_of(v.side, names[k])),
                                       static_cast<unsigned>(q + 1));
             }
         }
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
-            if (base + k * threads < windows) {
-                room.names[base + k * threads] = static_cast<uint16_t>(before[k]);
+            const int q = base + k * threads + tid;
+            const int after = __shfl_down_sync(ALL_LANES, names[k], 1);
+            const unsigned last =
+                __ballot_sync(ALL_LANES, lane == WARP - 1 || after != names[k]);
+            const int head = lane + __ffs(static_cast<int>(last >> lane)) - 1;
+            const unsigned found = __shfl_sync(ALL_LANES, before[k], head);
+            const int other = __shfl_up_sync(ALL_LANES, names[k], 1);
+            const bool follows = lane > 0 && other == names[k];
+            if (q < windows) {
+                room.names[q] =
+                    static_cast<uint16_t>(follows ? static_cast<unsigned>(q) : found);
             }
         }
     }
@@ -333,6 +349,7 @@ __launch_bounds__(OVERLAP_THREADS, 1)
 {
     GPO_DYN_SHARED(unsigned char, memory);
     GPO_SHARED(int, listed, [1]);
+    GPO_SHARED(int, naming, [1]); /* windows that name an element of the box */
     const overlap_room<T> room = room_of(v, memory);
     const box b = box_of(v, blockIdx.x);
     const int tid = threadIdx.x, threads = blockDim.x;
@@ -344,7 +361,9 @@ __launch_bounds__(OVERLAP_THREADS, 1)
     }
     if (tid == 0) {
         listed[0] = 0;
+        naming[0] = 0;
     }
+    int own = 0;
     for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
         placed_window<T> coming[IN_FLIGHT];
 #pragma unroll
@@ -365,13 +384,21 @@ __launch_bounds__(OVERLAP_THREADS, 1)
                 room.gradient[q] = coming[k].gradient;
             }
             mark(v, room, name);
+            own += name != NO_ELEMENT;
         }
+    }
+    for (int d = 1; d < WARP; d *= 2) {
+        own += __shfl_xor_sync(ALL_LANES, own, d);
+    }
+    if (tid % WARP == 0) {
+        atomicAdd(naming, own);
     }
     __syncthreads();
     list_marked(v, room, 0, 1 << v.log_words, listed);
     __syncthreads();
     const int found = listed[0];
-    const bool chains = found > v.chained;
+    const bool chains =
+        static_cast<float>(found) > v.chained * static_cast<float>(naming[0]);
     if (!chains && found <= v.listed) {
         add_named<T, GAPS>(v, b, room, found);
         return;
@@ -417,7 +444,7 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     v.log_words = s.log_words;
     v.log_lanes = s.log_lanes;
     v.listed = static_cast<int>(s.listed);
-    v.chained = static_cast<int>(s.chained);
+    v.chained = static_cast<float>(s.chained);
     v.shares_rows = s.shares_rows;
     const size_t bytes = static_cast<size_t>(s.bytes);
     const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));
