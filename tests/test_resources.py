@@ -69,6 +69,7 @@ if built():
                   "causal_conv1d_backward_few_tapsI": 32,
                   "causal_conv1d_short_filters_chunks": 8,
                   "scan_v3_": 16, "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
+                  "max_pool3d_backward_overlapping_windows_kernelIdLb1E": 8,
                   "elementwise_v2_peeledI8computedI14functor_divide7complexId": 32,
                   "scan_walked_columns": 8,
                   "scatter_add_buckets_splitILb1E": 92, "scatter_add_ascending_runs": 8,

@@ -23,7 +23,6 @@ from gpuopt import (
     _core,
     max_pool1d,
     max_pool2d,
-    max_pool2d_backward,
     max_pool3d,
     max_pool3d_backward,
     ref,
@@ -982,12 +981,12 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
     assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
     assert chosen(40, 7, 7, 64, kernel_size=7, stride=7, dilation=2) == "separate_windows"
-    assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
+    assert chosen(8, 3, 1, kernel_size=3, stride=1) == "dense_windows"
     assert chosen(8, 5, 2, 4096, kernel_size=5, stride=2) == "dense_windows"
     assert chosen(16, 3, 2, 1024, kernel_size=3, stride=2) == "marching_windows"
     assert chosen(8, 3, 2, kernel_size=3, stride=2) == "paired_windows"
     assert chosen(9, 2, 2, 8, kernel_size=2, dilation=2, stride=2) == "marching_windows"
-    assert chosen(9, 2, 2, kernel_size=2, stride=2) == "marching_windows"
+    assert chosen(9, 2, 2, kernel_size=2, stride=2) == "separate_windows"
     assert chosen(8, 2, 1, 8, kernel_size=2, stride=1) == "paired_windows"
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "dense_windows"
     assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "dense_windows"
@@ -999,6 +998,29 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
         backend="sim",
     )  # fmt: skip
     assert plan["variant"] == "deep_windows"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "variant"),
+    [
+        ((2, 2, 64, 64), 2, "v2"),  # pairs
+        ((2, 2, 33, 33), 2, "v2"),  # few bytes
+        ((8, 64, 65, 65), 2, "marching_windows"),
+        ((64, 64, 65, 65), 2, "separate_windows"),
+        ((2, 3, 1001), 2, "v2"),
+        ((16, 64, 1001), 2, "marching_windows"),
+        ((64, 256, 4001), 2, "separate_windows"),
+        ((2, 2, 9, 9), 9, "separate_windows"),  # one window, though the stride is 2
+    ],
+)
+def test_the_choice_of_the_gradient_of_windows_apart(
+    shape: tuple[int, ...], kernel: int, variant: str
+) -> None:
+    out = (*shape[:2], *((side - kernel) // 2 + 1 for side in shape[2:]))
+    dy, at = np.broadcast_to(np.float32(0), out), np.broadcast_to(np.int64(0), out)
+    op = f"max_pool{len(shape) - 2}d_backward"
+    plan = _core.plan(op, dy, at, shape, kernel, 2, backend="sim")
+    assert plan["variant"] == variant
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -1080,68 +1102,106 @@ def test_overlapping_windows_add_what_the_reference_does(
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
-@pytest.mark.parametrize("windows", [(5, 1, 0), (8, 1, 3), (4, 1, 2, 2)])
-def test_overlapping_windows_list_elements_in_parts(
-    windows: tuple[int, ...], simulator: Any
+def ramp(shape: tuple[int, ...], equal: int = 1) -> Any:
+    """Rising numbers, so many of them equal: a window's first largest one is near its end."""
+    return (np.arange(np.prod(shape)) // equal).astype(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("equal", [1, 2, 7, 10**6])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "windows", [(5, 1, 0), (8, 1, 3), (4, 1, 2, 2), (3, 1, 0), (8, 2, 1), (9, 3, 4)]
+)
+def test_overlapping_windows_that_name_many_elements(
+    windows: tuple[int, ...], dtype: str, equal: int, simulator: Any
 ) -> None:
-    """Each window names an element of its own: more of them than a block's list holds."""
+    """More of them than a block's list holds: with few windows each, which become chains."""
     simulator(schedule="shuffle", checks=True)
     shape = (2, 13, 14, 15)
-    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    _, indices = ref.max_pool3d(x, *windows, return_indices=True)
-    dy = np.random.default_rng(8).integers(-3, 4, indices.shape).astype(np.float32)
+    _, indices = ref.max_pool3d(ramp(shape, equal), *windows, return_indices=True)
+    dy = np.random.default_rng(8).integers(-3, 4, indices.shape).astype(dtype_of(dtype))
     want = ref.max_pool3d_backward(dy, indices, shape)
     how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
     got = max_pool3d_backward(dy, indices, shape, *windows, **how)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_chains_of_windows_keep_what_is_no_number(dtype: str) -> None:
+    """In chains of one, two and more; and minus zero becomes zero, as in any sum."""
+    inf, nan = np.inf, np.nan
+    shape, windows = (8, 12, 13, 14), (8, 1, 3)
+    _, indices = ref.max_pool3d(ramp(shape), *windows, return_indices=True)
+    rng = np.random.default_rng(4)
+    dy = rng.choice(
+        [1, 2, -0.0, -0.0, inf, -inf, nan], indices.shape, p=[0.3, 0.3] + 5 * [0.08]
+    )
+    want = np.zeros(shape)
+    with np.errstate(invalid="ignore"):
+        at = indices.reshape(8, -1) + 12 * 13 * 14 * np.arange(8)[:, None]
+        np.add.at(want.reshape(-1), at, dy.reshape(8, -1))
+    how: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
+    got = max_pool3d_backward(dy.astype(dtype_of(dtype)), indices, shape, *windows, **how)
+    np.testing.assert_array_equal(got.astype("f8"), want)
+    assert not np.signbit(got.astype("f8")[want == 0]).any()
+
+
+@pytest.mark.parametrize("names_many", [False, True])
 @pytest.mark.parametrize("variant", BOXES)
 def test_overlapping_windows_give_the_same_bits_in_any_order(
-    variant: str, simulator: Any
+    variant: str, names_many: bool, simulator: Any
 ) -> None:
-    """Elements are listed, and windows added, in any order; no sum depends on it."""
-    x = np.random.default_rng(5).standard_normal((2, 12, 19, 23)).astype(np.float32)
-    _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
+    """Elements are listed, windows added and chained, in any order; no sum depends on it."""
+    shape, windows = (2, 12, 19, 23), (4, 1)
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    if names_many:
+        shape, windows = (8, 12, 13, 14), (8, 1, 3)
+        x = ramp(shape)
+    _, indices = ref.max_pool3d(x, *windows, return_indices=True)
     dy = np.random.default_rng(6).standard_normal(indices.shape).astype(np.float32)
     found = []
     for schedule, seed in (("ascending", 0), ("descending", 0), ("shuffle", 1), ("preempt", 2)):
         simulator(schedule=schedule, seed=seed, checks=True)
         found.append(
-            max_pool3d_backward(dy, indices, x.shape, 4, 1, backend="sim", variant=variant)
+            max_pool3d_backward(dy, indices, shape, *windows, backend="sim", variant=variant)
         )
     for other in found[1:]:
         np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
 
 
+@pytest.mark.parametrize("variant", BOXES)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dense_windows_add_numbers_of_any_size(dtype: str, simulator: Any) -> None:
+def test_windows_of_boxes_add_numbers_of_any_size(
+    dtype: str, variant: str, simulator: Any
+) -> None:
     """Terms from the least subnormal number to the largest one that 40 of them allow."""
     simulator(schedule="shuffle", checks=True)
     rng = np.random.default_rng(3)
-    shape, least, most, bits = {
-        "float16": ((2, 9, 40), -24, 9, 11),
-        "bfloat16": ((2, 9, 40), -133, 120, 8),
-        "float32": ((2, 9, 40), -149, 120, 24),
-        "float64": ((2, 9, 40), -1074, 1016, 53),
+    least, most, bits = {
+        "float16": (-24, 9, 11),
+        "bfloat16": (-133, 120, 8),
+        "float32": (-149, 120, 24),
+        "float64": (-1074, 1016, 53),
     }[dtype]
-    x = rng.integers(0, 2, shape).astype(np.float32)
-    _, indices = ref.max_pool2d(x, 5, 1, 2, return_indices=True)
+    planes, n = 16, 14 * 12 * 16
+    begin = np.indices((planes, 7, 5, 9))[1:]  # each window names an element at even places
+    at = (begin + 1) // 2 * 2 + 2 * rng.integers(0, 4, begin.shape)
+    indices = (at[0] * 12 + at[1]) * 16 + at[2]
     for narrow in (3, most - least):
         middle = rng.integers(least, most - narrow + 1)
         powers = rng.integers(middle, middle + narrow + 1, indices.shape)
         dy = np.ldexp(rng.uniform(-1, 1, indices.shape), powers).astype(dtype_of(dtype))
         wide = dy.astype(np.longdouble)
-        want, size = np.zeros((2, 360), np.longdouble), np.zeros((2, 360), np.longdouble)
-        for plane in range(2):
+        want, size = np.zeros((2, planes, n), np.longdouble)
+        for plane in range(planes):
             at = indices[plane].ravel()
             np.add.at(want[plane], at, wide[plane].ravel())
             np.maximum.at(size[plane], at, np.abs(wide[plane]).ravel())
-        got = max_pool2d_backward(
-            dy, indices, shape, 5, 1, 2, backend="sim", variant="dense_windows"
+        got = max_pool3d_backward(
+            dy, indices, (planes, 14, 12, 16), 8, 1, backend="sim", variant=variant
         )
-        off = np.abs(got.reshape(2, 360).astype(np.longdouble) - want)
-        bound = np.abs(want) * 2.0**-bits + 25 * size * 2.0 ** -(62 if bits > 24 else 41)
+        off = np.abs(got.reshape(planes, n).astype(np.longdouble) - want)
+        bound = np.abs(want) * 2.0**-bits + 40 * size * 2.0 ** -(62 if bits > 24 else 41)
         bound += np.abs(want) * 2.0**-24 * (bits < 24) + np.ldexp(np.longdouble(1), least)
         assert (off <= bound).all()
 

@@ -647,16 +647,19 @@ def test_more_elements_than_a_grid_has_threads(variant: str) -> None:
 def test_shapes_have_kernels_of_their_own() -> None:
     """Twice as high and wide is v2; rows of 16 bytes; whatever is left, and small results."""
     small = gpuopt.explain("upsample_nearest", whole((1, 2, 6, 16)), scale=3.0, backend="sim")
-    assert small[0]["variant"] == "any_rows"
+    assert small[0]["variant"] == "one_each"
     for shape, scale, forward, backward in (
         ((1, 2, 6, 16), 2.0, "v2", "v2"),
         ((1, 2, 6, 16), 3.0, "one_each", "whole_scales"),
         ((40, 20, 6, 16), 3.0, "aligned_rows", "whole_scales"),
-        ((1, 2, 6, 16), (1.0, 2.0), "one_each", "whole_scales"),
+        ((1, 2, 6, 16), (1.0, 2.0), "one_each", "aligned_rows"),
+        ((1, 2, 16), 2.0, "one_each", "aligned_rows"),
+        ((1, 2, 15), 2.0, "one_each", "long_rows"),
         ((40, 40, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "one_each", "whole_scales"),
         ((1, 2, 6, 5), 1.5, "one_each", "few_elements"),
-        ((1, 2, 190), 1.5, "one_each", "few_elements"),
+        ((1, 2, 190), 1.5, "one_each", "long_rows"),
+        ((1, 2, 190), 0.5, "one_each", "long_rows"),
         ((1, 2, 194), 1.5, "one_each", "long_rows"),
         ((1, 2, 6, 16), 0.5, "one_each", "small_scales"),
         ((1, 2, 6, 7), 3.3, "one_each", "contiguous_rows"),
@@ -670,8 +673,17 @@ def test_shapes_have_kernels_of_their_own() -> None:
         back = {"scale": scale, "backend": "sim"}
         row = gpuopt.explain("upsample_nearest_backward", y, shape, **back)[0]
         assert row["variant"] == backward, (shape, scale)
-    row = gpuopt.explain("upsample_nearest", whole((1, 2, 6, 5)), scale=1.1, backend="sim")[0]
-    assert row["variant"] == "any_rows"
+    for shape, variant in (((1, 2, 6, 5), "one_each"), ((40, 40, 60, 5), "any_rows")):
+        row = gpuopt.explain("upsample_nearest", whole(shape), scale=1.1, backend="sim")[0]
+        assert row["variant"] == variant
+    for scale in (3, 4):  # an element each of few pixels
+        small, large = np.zeros((1, 8, 8, 16), "f4"), np.zeros((1, 80, 80, 64), "f4")
+        for dx, variant in ((small, "whole_scales"), (large, "aligned_rows")):
+            dy = np.zeros((1, dx.shape[1] * scale, dx.shape[2] * scale, dx.shape[3]), "f4")
+            how: dict[str, Any] = {"scale": scale, "layout": "NHWC", "backend": "sim"}
+            row = gpuopt.explain("upsample_nearest_backward", dy, dx.shape, **how)[0]
+            assert row["variant"] == variant
+    shape = (1, 2, 6, 16)
     with pytest.raises(gpuopt.VariantError, match="small_scales"):
         options: dict[str, Any] = {"backend": "sim", "variant": "small_scales"}
         upsample_nearest_backward(y, shape, scale=(0.5, 1.5), **options)

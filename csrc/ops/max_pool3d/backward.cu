@@ -92,11 +92,51 @@ static const gpo_variant variants[] = {
 /* ---- choice, by gradient_costs.cuh ---- */
 
 /*
- * Of the estimates of overlapping_windows (of float64: the same) and v4, by which those of
- * dense_windows and marching_windows may be larger and still be taken, by 155 calls on an
- * H200 (NOTES.md).
+ * Of the estimates of overlapping_windows (of float64: the same), others and v4, by which
+ * those of dense_windows and marching_windows may be larger or have to be less to be taken,
+ * by 736 calls on an H200 (NOTES.md).  Elements of 16 bits leave marching_windows, which loads
+ * one at a time, more of its time where windows are dilated.
  */
-static constexpr double OF_OVERLAPPING[2] = {1.15, 1}, OF_V4 = 1.1;
+static constexpr double OF_OVERLAPPING[2] = {1.09, 0.95}, OF_OTHERS = 0.95, OF_V4 = 1.1;
+static constexpr double NARROW_GAPS = 1.2;
+
+/*
+ * Windows that do not overlap, by 138 calls on an H200 (NOTES.md): elements per window up
+ * to which v2 and marching_windows are for them, and bytes: v2's of small calls,
+ * marching_windows' of rows and of planes.
+ */
+static constexpr double PAIRED_CELL = 8, SMALL_CELL = 6, SMALL_BYTES = 2e6;
+static constexpr double MARCHED_CELL = 4, MARCHED_BYTES[2] = {64e6, 16e6};
+
+static const gpo_variant *
+choose_apart(const gpo_call *call, double cell, bool marches, char why[GPO_MESSAGE])
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    if (!takes_any_windows(call) || (cell <= PAIRED_CELL && has_pairs(plan))) {
+        GPO_SAY(why,
+                "windows do not overlap: each fills its own cell, pairs as one word");
+        return &variants[V2];
+    }
+    const double bytes = moved_bytes(call);
+    const double elements =
+        static_cast<double>(plan.plane) / static_cast<double>(plan.outputs);
+    if (bytes < SMALL_BYTES && elements <= SMALL_CELL) {
+        GPO_SAY(why, "few windows, which do not overlap: each fills its own cell");
+        return &variants[V2];
+    }
+    const bool is_row = plan.axis[POOL_T].in == 1 && plan.axis[POOL_H].in == 1;
+    if (marches && cell <= MARCHED_CELL && bytes < MARCHED_BYTES[!is_row]) {
+        GPO_SAY(why,
+                "windows do not overlap and are short: rows of dx are stored whole");
+        return &variants[MARCHING_WINDOWS];
+    }
+    if (takes_separate_windows(call)) {
+        GPO_SAY(why, "windows do not overlap: a block clears its part of dx, and each "
+                     "window stores its gradient");
+        return &variants[SEPARATE_WINDOWS];
+    }
+    return nullptr;
+}
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -115,15 +155,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool asks = takes_any_windows(call);
     march_plan march;
     const bool marches = plan_march(call, &march);
-    if (plan.is_apart && marches && cell >= 4 && cell <= 8 && !has_pairs(plan)) {
-        GPO_SAY(why,
-                "windows do not overlap: rows of dx are stored whole, as no pair of "
-                "elements is one word");
-        return &variants[MARCHING_WINDOWS];
-    }
-    if (plan.is_apart && (cell <= 8 || !asks)) {
-        GPO_SAY(why, "windows do not overlap and are short: each fills its own cell");
-        return &variants[V2];
+    const gpo_variant *const apart =
+        plan.is_apart ? choose_apart(call, cell, marches, why) : nullptr;
+    if (apart) {
+        return apart;
     }
     int pick = V4;
     const char *because =
@@ -176,7 +211,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     /* where marching_windows takes a call it took less time in eight of nine on an H200 */
     overlap_plan dense;
     const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes == 8;
-    const double of_others = pick == OVERLAPPING_WINDOWS ? OF_OVERLAPPING[is_wide] : 1;
+    const double of_others =
+        pick == OVERLAPPING_WINDOWS ? OF_OVERLAPPING[is_wide] : OF_OTHERS;
     if (!plan.is_apart && !marches && us > DENSE_LEAST_US && plan_dense(call, &dense) &&
         dense.us < of_others * us) {
         pick = DENSE_WINDOWS;
@@ -190,7 +226,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                   "them at once";
         us = paired_us(call);
     }
-    if (marches && march.us < (pick == V4 ? OF_V4 : 1) * us) {
+    const bool is_narrow = gpo_dtypes[call->out[0].dtype].bytes == 2;
+    const double marched = march.us * (is_narrow && plan.has_gaps ? NARROW_GAPS : 1);
+    if (marches && marched < (pick == V4 ? OF_V4 : 1) * us) {
         pick = MARCHING_WINDOWS;
         because =
             "few windows of each axis have an element: a thread goes along one and "

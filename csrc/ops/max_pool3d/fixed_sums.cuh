@@ -17,6 +17,7 @@ constexpr int LIMB_BITS = 21;
 constexpr unsigned LIMB_MASK = (1u << LIMB_BITS) - 1;
 /* Marks above all exponents; both together are a nan. */
 constexpr unsigned PLUS_INFINITY = 1u << 29, MINUS_INFINITY = 1u << 30;
+constexpr unsigned MOST_SHIFT = 63; /* that 64 bits have */
 
 template <typename V>
 struct float_parts;
@@ -40,9 +41,16 @@ struct float_parts<float> {
     {
         return exponent == WIDEST && mantissa != 1u << 23;
     }
+    /* The term as a whole number, with SPARE bits below those of exponent `top`. */
+    __device__ __forceinline__ uint64_t below(unsigned top) const
+    {
+        const unsigned past = top - exponent;
+        return mantissa << SPARE >> (past < MOST_SHIFT ? past : MOST_SHIFT);
+    }
 
     /* sum[i] counts 2^(21 i) of the last bit of a term with exponent `top`. */
-    static __device__ __forceinline__ float sum_of(const int (&sum)[LIMBS],
+    template <typename Limb>
+    static __device__ __forceinline__ float sum_of(const Limb (&sum)[LIMBS],
                                                    unsigned top)
     {
         constexpr int BIAS = 150 + SPARE, DOUBLE_BIAS = 1023;
@@ -74,8 +82,15 @@ struct float_parts<double> {
     {
         return exponent == WIDEST && mantissa != uint64_t{1} << 52;
     }
+    /* The term as a whole number, with SPARE bits below those of exponent `top`. */
+    __device__ __forceinline__ uint64_t below(unsigned top) const
+    {
+        const unsigned past = top - exponent;
+        return mantissa << SPARE >> (past < MOST_SHIFT ? past : MOST_SHIFT);
+    }
 
-    static __device__ __forceinline__ double sum_of(const int (&sum)[LIMBS],
+    template <typename Limb>
+    static __device__ __forceinline__ double sum_of(const Limb (&sum)[LIMBS],
                                                     unsigned top)
     {
         constexpr int BIAS = 1075 + SPARE;
@@ -87,18 +102,31 @@ struct float_parts<double> {
     }
 };
 
+/* The exponent of a term, or the mark of an infinity or a nan. */
+template <typename V>
+__device__ __forceinline__ unsigned
+exponent_or_mark(V term)
+{
+    const float_parts<V> p(term);
+    if (p.exponent < float_parts<V>::WIDEST) {
+        return p.exponent;
+    }
+    return p.is_nan()      ? PLUS_INFINITY | MINUS_INFINITY
+           : p.is_negative ? MINUS_INFINITY
+                           : PLUS_INFINITY;
+}
+
 /* A sum's largest exponent so far, or its marks, with one more term. */
 template <typename V>
 __device__ __forceinline__ void
 raise_exponent(unsigned *top, V term)
 {
-    const float_parts<V> p(term);
-    if (p.exponent < float_parts<V>::WIDEST) {
-        atomicMax(top, p.exponent);
+    const unsigned found = exponent_or_mark<V>(term);
+    if (found < PLUS_INFINITY) {
+        atomicMax(top, found);
     }
     else {
-        const unsigned mark = p.is_negative ? MINUS_INFINITY : PLUS_INFINITY;
-        atomicOr(top, p.is_nan() ? PLUS_INFINITY | MINUS_INFINITY : mark);
+        atomicOr(top, found);
     }
 }
 
@@ -108,19 +136,27 @@ __device__ __forceinline__ void
 add_limbs(int *sum, int pitch, unsigned top, V term)
 {
     constexpr int LIMBS = float_parts<V>::LIMBS;
-    constexpr unsigned MOST_SHIFT = 63;
     if (top >= PLUS_INFINITY) {
         return;
     }
     const float_parts<V> p(term);
-    const unsigned past = top - p.exponent;
-    const uint64_t whole =
-        p.mantissa << float_parts<V>::SPARE >> (past < MOST_SHIFT ? past : MOST_SHIFT);
+    const uint64_t whole = p.below(top);
 #pragma unroll
     for (int i = 0; i < LIMBS; i++) {
         const int limb = static_cast<int>(whole >> (i * LIMB_BITS) & LIMB_MASK);
         atomicAdd(sum + i * pitch, p.is_negative ? -limb : limb);
     }
+}
+
+/* The sum of terms among which are those marked. */
+template <typename V>
+__device__ __forceinline__ V
+sum_of_marks(unsigned marks)
+{
+    const V most = static_cast<V>(INFINITY);
+    const bool has_plus = (marks & PLUS_INFINITY) != 0;
+    const bool has_minus = (marks & MINUS_INFINITY) != 0;
+    return has_plus && has_minus ? most - most : has_plus ? most : -most;
 }
 
 /* The sum of a top and its limbs; 0 without terms. */
@@ -133,10 +169,7 @@ sum_of_limbs(const int *sum, int pitch, unsigned top)
         return V(0);
     }
     if (top >= PLUS_INFINITY) {
-        const V most = static_cast<V>(INFINITY);
-        const bool has_plus = (top & PLUS_INFINITY) != 0;
-        const bool has_minus = (top & MINUS_INFINITY) != 0;
-        return has_plus && has_minus ? most - most : has_plus ? most : -most;
+        return sum_of_marks<V>(top);
     }
     int limbs[LIMBS];
 #pragma unroll

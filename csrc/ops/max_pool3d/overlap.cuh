@@ -25,6 +25,7 @@ struct overlap_plan {
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int threads;      /* of a block */
     int64_t listed;   /* elements named that a block lists at once, a multiple of 32 */
+    double chained;   /* elements per window that names one: of more, chains */
     int64_t bytes;    /* of shared memory */
     double us;        /* estimated */
 };
@@ -76,11 +77,13 @@ count_boxes(const gpo_call *call, overlap_plan *s)
     return n;
 }
 
-/* Whether 16 bits count the elements, and gradients of `size` bytes leave room. */
+/*
+ * Whether 16 bits count elements and windows, and gradients of `size` bytes leave room.
+ */
 inline bool
 may_fit(const box_counts &n, int64_t size, int64_t room)
 {
-    return n.elements < NO_ELEMENT &&
+    return n.elements < NO_ELEMENT && n.windows < NO_ELEMENT &&
            n.windows * static_cast<double>(size) <= static_cast<double>(room);
 }
 
@@ -144,7 +147,9 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
            most > ASKED_BY_LANE * (1 << s->log_lanes)) {
         s->log_lanes++;
     }
-    const double named = NAMED_WORK + ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
+    const double asked = ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
+    const double named = NAMED_WORK + asked;
+    s->chained = CHAINED_WORK / named;
     const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
                         elements * ZERO_WORK + windows / named_by * named;
     const double waits = (2 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;

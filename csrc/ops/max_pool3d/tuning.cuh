@@ -85,6 +85,9 @@ constexpr double THREAD_WORK = 250, ZERO_WORK = 3;
 /* overlapping_windows: fitted to 19 times, NOTES.md. */
 constexpr double WINDOW_WORK = 70;
 constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 10, ASKED_WORK = 2;
+constexpr double CHAINED_WORK = 60; /* a window of a chain, with its share of the sum */
+constexpr int LISTED_OF_BOX =
+    4; /* a chain in so many elements: not listed, but all seen */
 constexpr double STORED_WORK = 90; /* a window that does not overlap others */
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
 /* paired_windows: a run of elements, each window of one or two, measured times over that. */

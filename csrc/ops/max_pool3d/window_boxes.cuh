@@ -20,6 +20,7 @@ struct overlap_view : narrow_view<T> {
     bool shares_rows; /* lanes have different rows of windows, not columns */
     int windows;      /* of a block, at most */
     int listed;       /* elements that it lists at once */
+    float chained;    /* elements per window that names one: of more, chains */
 };
 
 /* ---- what a block owns ---- */
@@ -92,6 +93,15 @@ windows_of_box(const overlap_view<T> &v, const box &b)
 {
     return b.planes * static_cast<int>(v.reach[POOL_T].by) *
            static_cast<int>(v.reach[POOL_H].by) * static_cast<int>(v.reach[POOL_W].by);
+}
+
+/* The numbers that elements of a box may have. */
+template <typename T>
+__device__ __forceinline__ int
+elements_of_box(const overlap_view<T> &v, const box &b)
+{
+    return b.planes * static_cast<int>(v.side[POOL_T].by) *
+           static_cast<int>(v.side[POOL_H].by) * static_cast<int>(v.side[POOL_W].by);
 }
 
 /* The window in place p of a box, if there is one; the first one's index and gradient. */

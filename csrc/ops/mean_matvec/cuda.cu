@@ -78,6 +78,23 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
 
+/*
+ * What estimates are off by in the choice, by 649 calls on an H200 (NOTES.md), in us: a
+ * block of few_batches on an SM takes longer, tiles of float64 less, and own_means, whose
+ * estimate has all that a call takes, is that far above what others lack.
+ */
+constexpr double FEW_BLOCK_MORE_US[2] = {0.03, 0.1}, TILES_LESS_US[2] = {0, 3};
+constexpr double OWN_LESS_US = 4;
+/*
+ * Where a group of lanes would use so few of its loads, a large x is copied in stretches,
+ * of float64 rows of up to STRETCHED_COLS elements; and where it uses more, uneven rows of
+ * floats are v4's if they are not short and the product is: bytes as us of x.
+ */
+constexpr double STRETCHED_USED = 0.63, STRETCHED_US[2] = {30, 15};
+constexpr int64_t STRETCHED_COLS = 160;
+constexpr double STREAMED_USED = 0.7, STREAMED_US = 10;
+constexpr int64_t STREAMED_COLS = 90;
+
 /* The time of x at the speed of memory, in us. */
 static double
 x_us_of(const gpo_call *call, const product_size &s)
@@ -141,6 +158,27 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
     return plan;
 }
 
+/* Whether v4's stream is better at uneven rows than a copy in stretches. */
+static bool
+streams_uneven_rows(const gpo_call *call, mean_rows kind, double x_us)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    return kind == IN_STRETCHES && gpo_dtypes[call->in[0].dtype].bytes == 4 &&
+           p.cols >= STREAMED_COLS && p.outputs <= p.cols && x_us >= STREAMED_US &&
+           used_loads(call) >= STREAMED_USED;
+}
+
+/* Whether a copy in stretches is better at rows that groups of lanes would take. */
+static bool
+copies_in_stretches(const gpo_call *call, mean_rows kind, double x_us)
+{
+    const bool is_wide = gpo_dtypes[call->in[0].dtype].bytes == 8;
+    return kind != IN_STRETCHES && gpo_dtypes[call->in[0].dtype].bytes >= 4 &&
+           takes_short_rows(call) && x_us >= STRETCHED_US[is_wide] &&
+           (!is_wide || mean_matvec_plan_of(call)->cols <= STRETCHED_COLS) &&
+           used_loads(call) <= STRETCHED_USED;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -149,34 +187,37 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const factors_plan factors = plan_factors(call);
     const tile_plan &planned = factors.product.tiles;
     const bool pads = factors.pads;
-    const double tiles_us = factors.us;
+    const double tiles_us = factors.us - TILES_LESS_US[whole.is_wide];
     const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
     const bool hides = kind == LANES_SHARE && has_even_rows(call) &&
                        plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads &&
                         factors.product.batches == 0;
-    const double few_us =
-        few_batches_us(whole) - (multiplies_from_x(call) ? MEANS_US : 0);
+    const double blocks = ceil(whole.outputs / FEW_OUTPUTS) *
+                          ceil(whole.batches / few_batches_of(plan.batches));
+    const double few_us = few_batches_us(whole) -
+                          (multiplies_from_x(call) ? MEANS_US : 0) +
+                          FEW_BLOCK_MORE_US[whole.is_wide] * blocks / whole.processors;
     const double stream_us = (kind == IN_STRETCHES  ? uneven_us(call, whole)
                               : kind == LANES_SHARE ? unused_us(call, whole)
                                                     : 0) +
                              stored_means_us(call, whole);
-    const double two_us = kind == IN_STRETCHES ? TWO_KERNELS_US : 0;
-    const double others_us =
-        fmin(few_us, fmin(tiles_us, fused_us) + two_us) + stream_us;
+    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) + stream_us;
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
     const double x_us = x_us_of(call, whole);
-    if (tensor.us + stream_us + x_us <
-        OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
+    const bool is_streamed = streams_uneven_rows(call, kind, x_us);
+    if (!is_streamed && tensor.us + stream_us + x_us <
+                            OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
         return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }
     const own_plan own = plan_own_means(call);
+    const double two_us = kind == IN_STRETCHES ? 0 : TWO_KERNELS_US;
     const double beside_own_us =
-        fmin(few_us, fmin(tiles_us, fused_us) + TWO_KERNELS_US) + stream_us;
-    if (own.us < OF_OWN * fmin(beside_own_us, many_us)) {
+        fmin(few_us, fmin(tiles_us, fused_us) + two_us) + stream_us;
+    if (own.us - OWN_LESS_US < OF_OWN * fmin(beside_own_us, many_us)) {
         GPO_SAY(
             why,
             "a small call: blocks of 64 outputs find the means of %d batches, in one "
@@ -188,14 +229,20 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    const double tile_us = tiles_beside_few_us(whole, tiles_us) + two_us;
+    const double tile_us = tiles_beside_few_us(whole, tiles_us);
     if (few_us < fmin(is_v4s ? tile_us : tile_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
         return &variants[FEW];
     }
-    if (kind == BY_ELEMENTS) {
+    if (is_streamed) {
+        GPO_SAY(why, "v4: rows of %lld elements that lanes fill, and a short product",
+                static_cast<long long>(plan.cols));
+        return &variants[V4];
+    }
+    const bool is_copied = copies_in_stretches(call, kind, x_us);
+    if (kind == BY_ELEMENTS && !is_copied) {
         GPO_SAY(why,
                 "few_tiles: warps read %lld float64 of a row one by one, whose rows "
                 "are no whole packs",
@@ -207,9 +254,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "rows of up to %d elements that lanes would not fill: copied "
                 "whole, then added",
                 static_cast<int>(SHORT_COLS));
-        return &variants[planned.splits > 1 ? FEW_TILES : SHORT_ROWS];
+        return &variants[planned.splits > 1 || pads ? FEW_TILES : SHORT_ROWS];
     }
-    if (fused_us <= tiles_us) {
+    if (fused_us <= factors.us) {
         GPO_SAY(why, "means of %d elements or fewer: v5 hides the product behind them",
                 static_cast<int>(SHORT));
         return &variants[V5];
@@ -222,6 +269,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_small =
         x_bytes <= SMALL_X_BYTES &&
         tiles_of(whole, TILE_KINDS[whole.is_wide][V4_KIND]) <= whole.processors;
+    if (is_copied && (!is_v4s || is_small || whole.is_wide)) {
+        GPO_SAY(why,
+                "rows of %lld elements, of which lanes would have few loads each: "
+                "copied whole, then added",
+                static_cast<long long>(plan.cols));
+        return &variants[SHORT_ROWS];
+    }
     if (!is_v4s || is_small || whole.is_wide) {
         if (factors.product.batches > 0) {
             GPO_SAY(why,
