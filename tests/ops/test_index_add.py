@@ -51,7 +51,15 @@ RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 each_shape = pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
 # The error of their sums is at most that of the default.
-BOUNDED = ("v4", "v5", "one_element", "few_destinations", "few_rows", "one_launch")
+BOUNDED = (
+    "v4",
+    "v5",
+    "unpacked_rows",
+    "one_element",
+    "few_destinations",
+    "few_rows",
+    "one_launch",
+)
 
 
 @pytest.fixture
@@ -582,6 +590,7 @@ def test_shape_kernels(
         "sorted_rows": True,
         "one_writer": width == 1 and length <= 1536,
         "gathered_rows": True,
+        "unpacked_rows": width > 1 and width % 4 != 0,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -785,10 +794,11 @@ def test_joined_sums(
     np.testing.assert_array_equal(y.astype(np.complex128), want)
 
 
+@pytest.mark.parametrize("variant", ["v4", "unpacked_rows"])
 @pytest.mark.parametrize("width", [17, 33, 87, 129, 257, 354])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool"])
-def test_v4_takes_several_columns_of_a_row(
-    width: int, dtype: str, configure: Callable[..., Any]
+def test_rows_that_are_no_whole_packs(
+    width: int, dtype: str, variant: str, configure: Callable[..., Any]
 ) -> None:
     """Rows that are no whole packs; some destinations are hot, some have one row or none."""
     configure(checks=True, schedule="shuffle")
@@ -802,9 +812,9 @@ def test_v4_takes_several_columns_of_a_row(
         np.logical_or.at(want, index, source) if dtype == "bool" else np.add.at(
             want, index, source
         )
-        got = index_add(x, index, source, backend="sim", variant="v4")
+        got = index_add(x, index, source, backend="sim", variant=variant)
         np.testing.assert_array_equal(got, want)
-        index_add(x, index, source, out=x, backend="sim", variant="v4")
+        index_add(x, index, source, out=x, backend="sim", variant=variant)
         np.testing.assert_array_equal(x, want)
 
 
@@ -964,6 +974,8 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
     assert chosen("bfloat16", 524_288, 100_000) == "v5"
     assert chosen("float16", 400_000, 20_000, 8) == "few_rows"
     assert chosen("float16", 100_000, 25_000, 8, deterministic=True) == "v4"
+    assert chosen("float16", 100_000, 25_000, 87, deterministic=True) == "unpacked_rows"
+    assert chosen("float16", 100_000, 25_000, 88, deterministic=True) == "v4"
     assert chosen("float64", 2_210_331, 65_536) == "one_by_one"
     assert chosen("float16", 2_210_331, 4096) == "one_launch"
     assert chosen("float16", 2**30, 2**19) == "few_rows"
