@@ -800,7 +800,9 @@ def test_joined_sums(
 def test_rows_that_are_no_whole_packs(
     width: int, dtype: str, variant: str, configure: Callable[..., Any]
 ) -> None:
-    """Rows that are no whole packs; some destinations are hot, some have one row or none."""
+    """Some destinations are hot, some have one row or none."""
+    if variant == "unpacked_rows" and width * np.dtype(dtype).itemsize % 16 == 0:
+        width -= 1
     configure(checks=True, schedule="shuffle")
     rng = np.random.default_rng(width)
     for length, count in ((700, 900), (2000, 600)):
@@ -1213,7 +1215,8 @@ def test_one_writer_adds_in_one_order(
 def test_one_writer_is_chosen_for_many_rows() -> None:
     for n, length, chosen in (
         (1 << 16, 1000, "one_writer"),
-        (1 << 15, 1000, "one_element"),
+        (4097, 1000, "one_writer"),
+        (4096, 1000, "one_launch"),
         (1 << 16, 1537, "one_element"),
     ):
         x = np.zeros(length, np.float32)
