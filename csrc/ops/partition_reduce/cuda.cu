@@ -18,7 +18,7 @@
 
 using summed_types = gpo_types<int32_t, int64_t, f16, bf16, float, double, c64, c128>;
 
-enum { V3 = 3, SHORT_LOOPS, FEW_BITS_ROW, FEW_SUMS_ROW };
+enum { V3 = 3, SHORT_LOOPS, FEW_BITS_ROW, FEW_SUMS_ROW, ANY_ORDER };
 
 static const gpo_variant variants[] = {
     gpo_row<summed_types>("v0", "one global atomic per element",
@@ -39,6 +39,11 @@ static const gpo_variant variants[] = {
               "sums over 1 to 4 bits, the others in ascending order", has_few_bits),
     gpo_shape(gpo_row<summed_types>("few_sums", "a block for each sum", RUNG(few_sums)),
               "at most 512 sums of at most 4,096 elements", has_few_sums),
+    gpo_shape(gpo_row<summed_types>("any_order",
+                                    "a block puts its sums in the order of the result",
+                                    RUNG(any_order)),
+              "at least 8 tiles of whole packs, sums as those of short_loops",
+              has_any_order),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

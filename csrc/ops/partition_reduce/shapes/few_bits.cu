@@ -120,7 +120,7 @@ launch(gpo_call *call, const few_bits_call<Term> &p, int bits)
                               (partition_reduce_few_bits<Term, 3, PACKED>), p);
         default:
             return GPO_LAUNCH(call, grid, BLOCK, 0,
-                              (partition_reduce_few_bits<Term, 4, false>), p);
+                              (partition_reduce_few_bits<Term, 4, PACKED>), p);
     }
 }
 
@@ -146,8 +146,7 @@ few_bits::run(gpo_call *call)
         }
     }
     const int64_t packs = p.sums >> pack_bits_of(call);
-    const bool packed = bits <= FEW_BITS_PACKED && has_packs(call) &&
-                        reinterpret_cast<uintptr_t>(out) % 16 == 0 &&
+    const bool packed = has_packs(call) && reinterpret_cast<uintptr_t>(out) % 16 == 0 &&
                         packs >= static_cast<int64_t>(gpo_processors(call)) * BLOCK;
     return packed ? launch<Term, true>(call, p, bits)
                   : launch<Term, false>(call, p, bits);
