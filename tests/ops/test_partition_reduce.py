@@ -510,18 +510,18 @@ def test_few_bits_takes_ascending_sums_of_few_elements() -> None:
 
 
 @needs_sim
-def test_few_bits_of_many_sums_reads_whole_sectors() -> None:
-    """A bit within a sector is summed by few_bits where its threads all run at once."""
-    x = np.broadcast_to(np.float32(1), (1 << 24,))
-    assert (
-        gpuopt.explain("partition_reduce", x, [*range(23)], backend="sim")[0]["variant"]
-        != "few_bits"
-    )
-    x = np.zeros(1 << 21, np.float32)
-    for bit, variant in ((2, "short_loops"), (3, "few_bits"), (20, "few_bits")):
-        kept = [b for b in range(21) if b != bit]
-        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
-        assert row["variant"] == variant, bit
+def test_any_order_is_chosen_for_large_sums_of_eight_bytes() -> None:
+    """Sums in ascending order are few_bits' of any size."""
+    bits = (*range(20, 10, -1), *range(1, 11))
+    for dtype, kept, variant in (
+        ("float64", bits, "any_order"),
+        ("float32", bits, "short_loops"),
+        ("float64", range(1, 21), "few_bits"),
+        ("float32", range(4, 21), "few_bits"),
+    ):
+        x = np.zeros(1 << 21, dtype)
+        row = gpuopt.explain("partition_reduce", x, tuple(kept), backend="sim")[0]
+        assert row["variant"] == variant, (dtype, kept)
 
 
 @needs_sim

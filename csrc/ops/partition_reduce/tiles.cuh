@@ -369,10 +369,9 @@ struct few_sums {
     static gpo_status run(gpo_call *call);
 };
 
-/* Whether any_order, few_bits or few_sums takes a call, and is the fastest. */
+/* Whether any_order, few_bits or few_sums takes a call, and few_sums is the fastest. */
 bool has_any_order(const gpo_call *call);
 bool has_few_bits(const gpo_call *call);
-bool few_bits_pays(const gpo_call *call);
 bool has_few_sums(const gpo_call *call);
 bool few_sums_pays(const gpo_call *call);
 

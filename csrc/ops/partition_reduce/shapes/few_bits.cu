@@ -92,16 +92,6 @@ has_few_bits(const gpo_call *call)
     return true;
 }
 
-bool
-few_bits_pays(const gpo_call *call)
-{
-    const partition_plan &plan = *partition_plan_of(call);
-    const int64_t wave = static_cast<int64_t>(gpo_processors(call)) * THREADS_OF_SM;
-    return has_few_bits(call) &&
-           (bit_at(plan.k) <= wave ||
-            (plan.n - plan.k <= FEW_BITS_PACKED && has_packs(call)));
-}
-
 template <typename Term, bool PACKED>
 static gpo_status
 launch(gpo_call *call, const few_bits_call<Term> &p, int bits)
