@@ -139,11 +139,6 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 variants[sorts ? ONE_LAUNCH : ONE_TABLE].name);
         return &variants[sorts ? ONE_LAUNCH : ONE_TABLE];
     }
-    if (plan.deterministic && plan.size <= FEW_PLACES) {
-        GPO_SAY(why, "v4: deterministic=True, and up to %d places have long runs",
-                static_cast<int>(FEW_PLACES));
-        return &variants[V4];
-    }
     const bool orders = kind == 'f' && scatter_add_may_split(call);
     if (plan.deterministic &&
         plan.size * sum_bytes <= (orders ? FEW_TILES_BYTES : ORDERED_BYTES)) {

@@ -83,10 +83,6 @@ constexpr int STEPS_AT_ONCE = 4; /* v3: elements of a lane in flight */
    17,841 float32 into 1,024. */
 constexpr int64_t ORDERED_BYTES = 96 << 10, FEW_TILES_BYTES = 24 << 10;
 
-/* The choice: so few places, whose words in v3's tables all threads want, take v4:
-   95,446 float32 into 32 64 us on an H100 where v3 takes 96, 2^24 into 1 396 and 508. */
-constexpr int64_t FEW_PLACES = 32;
-
 /* v4: sorted elements of a warp, which waits for memory twice for each 32: eight warps of 1,024
    took 50 of the 75 us of 8,192 elements on an H100 (estimated). */
 constexpr int LEAST_OF_RUN_CHUNK = 64, MOST_OF_RUN_CHUNK = 1024;
