@@ -10,7 +10,7 @@
 #include "grid.cuh"
 #include "warp.cuh"
 
-/* table[b] += v for the lanes with a place b >= 0, equal places in lane order. */
+/* table[b] += v for the lanes with a place b >= 0, equal places in pairs, as lanes tell. */
 template <typename Sum>
 __device__ __forceinline__ void
 add_in_order(Sum *table, int b, Sum v, int lane)
@@ -19,16 +19,8 @@ add_in_order(Sum *table, int b, Sum v, int lane)
     const unsigned key = b >= 0 ? static_cast<unsigned>(b) : alone;
     const unsigned peers = __match_any_sync(ALL_LANES, key);
     const bool first = lane == __ffs(static_cast<int>(peers)) - 1;
-    unsigned rest = first ? peers & (peers - 1) : 0;
     Sum sum = v;
-    while (__any_sync(ALL_LANES, rest != 0)) {
-        const int from = rest ? __ffs(static_cast<int>(rest)) - 1 : lane;
-        const Sum other = shuffle_from(v, from);
-        if (rest) {
-            sum = sum + other;
-            rest &= rest - 1;
-        }
-    }
+    add_up(peers, &sum);
     if (first && b >= 0) {
         table[b] = table[b] + sum;
     }

@@ -51,7 +51,15 @@ RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 each_shape = pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
 # The error of their sums is at most that of the default.
-BOUNDED = ("v4", "v5", "one_element", "few_destinations", "few_rows", "one_launch")
+BOUNDED = (
+    "v4",
+    "v5",
+    "unpacked_rows",
+    "one_element",
+    "few_destinations",
+    "few_rows",
+    "one_launch",
+)
 
 
 @pytest.fixture
@@ -582,6 +590,7 @@ def test_shape_kernels(
         "sorted_rows": True,
         "one_writer": width == 1 and length <= 1536,
         "gathered_rows": True,
+        "unpacked_rows": width > 1 and width % 4 != 0,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -789,12 +798,15 @@ def test_joined_sums(
     np.testing.assert_array_equal(y.astype(np.complex128), want)
 
 
+@pytest.mark.parametrize("variant", ["v4", "unpacked_rows"])
 @pytest.mark.parametrize("width", [17, 33, 87, 129, 257, 354])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool"])
-def test_v4_takes_several_columns_of_a_row(
-    width: int, dtype: str, configure: Callable[..., Any]
+def test_rows_that_are_no_whole_packs(
+    width: int, dtype: str, variant: str, configure: Callable[..., Any]
 ) -> None:
-    """Rows that are no whole packs; some destinations are hot, some have one row or none."""
+    """Some destinations are hot, some have one row or none."""
+    if variant == "unpacked_rows" and width * np.dtype(dtype).itemsize % 16 == 0:
+        width -= 1
     configure(checks=True, schedule="shuffle")
     rng = np.random.default_rng(width)
     for length, count in ((700, 900), (2000, 600)):
@@ -806,9 +818,9 @@ def test_v4_takes_several_columns_of_a_row(
         np.logical_or.at(want, index, source) if dtype == "bool" else np.add.at(
             want, index, source
         )
-        got = index_add(x, index, source, backend="sim", variant="v4")
+        got = index_add(x, index, source, backend="sim", variant=variant)
         np.testing.assert_array_equal(got, want)
-        index_add(x, index, source, out=x, backend="sim", variant="v4")
+        index_add(x, index, source, out=x, backend="sim", variant=variant)
         np.testing.assert_array_equal(x, want)
 
 
@@ -968,6 +980,8 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
     assert chosen("bfloat16", 524_288, 100_000) == "v5"
     assert chosen("float16", 400_000, 20_000, 8) == "few_rows"
     assert chosen("float16", 100_000, 25_000, 8, deterministic=True) == "v4"
+    assert chosen("float16", 100_000, 25_000, 87, deterministic=True) == "unpacked_rows"
+    assert chosen("float16", 100_000, 25_000, 88, deterministic=True) == "v4"
     assert chosen("float64", 2_210_331, 65_536) == "one_by_one"
     assert chosen("float16", 2_210_331, 4096) == "one_launch"
     assert chosen("float16", 2**30, 2**19) == "few_rows"
@@ -1209,7 +1223,8 @@ def test_one_writer_adds_in_one_order(
 def test_one_writer_is_chosen_for_many_rows() -> None:
     for n, length, chosen in (
         (1 << 16, 1000, "one_writer"),
-        (1 << 15, 1000, "one_element"),
+        (4097, 1000, "one_writer"),
+        (4096, 1000, "one_launch"),
         (1 << 16, 1537, "one_element"),
     ):
         x = np.zeros(length, np.float32)

@@ -439,6 +439,45 @@ def test_short_loops_of_few_tiles_and_of_many(dtype: str) -> None:
 
 @needs_sim
 @pytest.mark.parametrize("dtype", ["int32", "float16", "float32", "float64", "c8", "c16"])
+def test_any_order_of_few_tiles_and_of_many(dtype: str) -> None:
+    """One tile for a warp with all its loads, or several; sums in any order of the result."""
+    rng = np.random.default_rng(17)
+    for order in (13, 15, 18):
+        x = rng.integers(0, 2, 1 << order).astype(dtype_of(dtype))
+        for summed in ((), (order - 1,), (1, order - 3, order - 1), (0, 2, 3, 4), (0, 1, 5)):
+            kept = [b for b in range(order) if b not in summed]
+            for bits in (kept, kept[::-1], [int(b) for b in rng.permutation(kept)]):
+                for square in (False, True):
+                    options = {"bits": bits, "square": square}
+                    wanted = ref.partition_reduce(x, **options)
+                    got = partition_reduce(x, **options, backend="sim", variant="any_order")
+                    np.testing.assert_array_equal(got, wanted)
+
+
+@needs_sim
+def test_any_order_writes_whole_sectors() -> None:
+    """Sums whose order is that of high bits: runs of at least eight, 32 bytes of float32."""
+    x = np.ones(1 << 18, np.float32)
+    bits = (*range(17, 6, -1), *range(1, 7))
+    (counts,) = profile("partition_reduce", x, bits, variant="any_order")
+    assert counts.global_sectors == ((1 << 18) + (1 << 17)) // 8
+    (others,) = profile("partition_reduce", x, bits, variant="short_loops")
+    assert others.global_sectors >= counts.global_sectors
+
+
+@needs_sim
+def test_any_order_takes_packs_of_many_tiles() -> None:
+    for x, kept in (
+        (np.ones((1 << 14) + 1, np.float32)[1:], range(1, 14)),  # off 16 bytes
+        (np.ones(1 << 14, np.float32), range(7, 9)),  # no short loops
+        (np.ones(1 << 9, np.float32), range(1, 9)),  # four tiles
+    ):
+        with pytest.raises(gpuopt.VariantError, match="any_order"):
+            partition_reduce(x, tuple(kept), backend="sim", variant="any_order")
+
+
+@needs_sim
+@pytest.mark.parametrize("dtype", ["int32", "float16", "float32", "float64", "c8", "c16"])
 def test_few_bits_with_packs_and_without(dtype: str) -> None:
     """Bits within a pack, a sector and above, up to four; x and out off 16 bytes, too."""
     rng = np.random.default_rng(8)
@@ -471,18 +510,18 @@ def test_few_bits_takes_ascending_sums_of_few_elements() -> None:
 
 
 @needs_sim
-def test_few_bits_of_many_sums_reads_whole_sectors() -> None:
-    """A bit within a sector is summed by few_bits where its threads all run at once."""
-    x = np.broadcast_to(np.float32(1), (1 << 24,))
-    assert (
-        gpuopt.explain("partition_reduce", x, [*range(23)], backend="sim")[0]["variant"]
-        != "few_bits"
-    )
-    x = np.zeros(1 << 21, np.float32)
-    for bit, variant in ((2, "short_loops"), (3, "few_bits"), (20, "few_bits")):
-        kept = [b for b in range(21) if b != bit]
-        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
-        assert row["variant"] == variant, bit
+def test_any_order_is_chosen_for_large_sums_of_eight_bytes() -> None:
+    """Sums in ascending order are few_bits' of any size."""
+    bits = (*range(20, 10, -1), *range(1, 11))
+    for dtype, kept, variant in (
+        ("float64", bits, "any_order"),
+        ("float32", bits, "short_loops"),
+        ("float64", range(1, 21), "few_bits"),
+        ("float32", range(4, 21), "few_bits"),
+    ):
+        x = np.zeros(1 << 21, dtype)
+        row = gpuopt.explain("partition_reduce", x, tuple(kept), backend="sim")[0]
+        assert row["variant"] == variant, (dtype, kept)
 
 
 @needs_sim

@@ -26,7 +26,7 @@ struct index_add_gathering {
 template <typename Payload>
 __global__ void
 __launch_bounds__(BLOCK)
-    index_add_v4_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
+    index_add_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < count;
@@ -190,7 +190,7 @@ part_bytes(const index_add_view<T> &a)
     return sizeof(acc_of<T>) * 2 * ceil_div(a.count, CHUNK) * a.outer * a.inner;
 }
 
-/* Adds up the partial sums of hot runs that index_add_v4_gather has written. */
+/* Adds up the partial sums of hot runs that the gather has written. */
 template <typename T, typename Payload>
 gpo_status
 combine_chunks(gpo_call *call, const index_add_view<T> &a, const uint32_t *key,

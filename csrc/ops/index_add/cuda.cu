@@ -127,6 +127,13 @@ takes_joined_sums(const gpo_call *call)
     return plan.inner <= SHORT_ROW || gpo_dtypes[plan.dtype].bytes == 2;
 }
 
+static bool
+takes_unpacked_rows(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.inner > 1 && plan.inner * gpo_dtypes[plan.dtype].bytes % 16 != 0;
+}
+
 enum {
     V0,
     V1,
@@ -145,7 +152,8 @@ enum {
     OWN_ROWS,
     SORTED_ROWS,
     ONE_WRITER,
-    SKEWED
+    SKEWED,
+    UNPACKED_ROWS
 };
 
 static const gpo_variant variants[] = {
@@ -212,6 +220,11 @@ static const gpo_variant variants[] = {
                                   "blocks send one sum for each destination they meet",
                                   SHAPE(index_add_gathered_rows), "no"),
               "one slice, fewer than 2^31 destinations", takes_gathered_rows),
+    gpo_shape(gpo_row<every_type>("unpacked_rows",
+                                  "as v4, with several parts of a row to a thread",
+                                  SHAPE(index_add_unpacked_rows)),
+              "rows of several elements that are no whole packs of 16 bytes",
+              takes_unpacked_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -288,36 +301,22 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
 
 /*
  * Whether own_rows does, for 16-bit floats whose sums would have to be made apart or in a
- * sort: 1,024 rows of 169 bfloat16 into 21,801 in place 8.4 us, one_launch 18.0.
+ * sort: 1,024 rows of 169 bfloat16 into 21,801 in place 8.4 us, one_launch 18.0.  Where many
+ * wide rows share a destination they wait for each other: 4,000 of 200 into 41 27 us on an
+ * H200, joined_sums 14.
  */
 static bool
 own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
               bool one_by_one)
 {
-    constexpr int64_t IN_TURN = 128, ELEMENTS = INT64_C(1) << 22;
+    constexpr int64_t IN_TURN = 128, WIDE_IN_TURN = 48, ELEMENTS = INT64_C(1) << 22;
     const int64_t most = index_add_most(call);
-    return !plan.is_deterministic && !one_by_one &&
-           variants[OWN_ROWS].run[dtype] != nullptr && index_add_fits_own_rows(plan) &&
-           !waits(call, plan) && most > 0 && most <= IN_TURN &&
-           plan.outer * plan.count * plan.inner <= ELEMENTS &&
+    const int64_t in_turn = plan.inner == 1 ? IN_TURN : WIDE_IN_TURN;
+    return !one_by_one && variants[OWN_ROWS].run[dtype] != nullptr &&
+           index_add_fits_own_rows(plan) && !waits(call, plan) && most > 0 &&
+           most <= in_turn && plan.outer * plan.count * plan.inner <= ELEMENTS &&
            !(is_in_place(plan) && index_add_is_for_pairs(plan, false)) &&
            !table_pays(call, plan);
-}
-
-/*
- * Whether sorted_rows does: a thread adds all rows of a destination, and none waits for
- * the host or for others.
- */
-static bool
-sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
-                bool one_by_one)
-{
-    constexpr int64_t IN_TURN = 32;
-    const int64_t most = index_add_most(call);
-    return !plan.is_deterministic && variants[SORTED_ROWS].run[dtype] != nullptr &&
-           !one_by_one && index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
-           takes_one_by_one(call) &&
-           !(is_in_place(plan) && index_add_is_for_pairs(plan, false));
 }
 
 /*
@@ -331,11 +330,26 @@ few_rows_pays(const gpo_call *call, const index_add_plan &plan)
            time_of_few_rows(plan) < time_of_v5(call, plan);
 }
 
-/* v4, or one_element for rows of one element. */
-static int
-sorted_for(const index_add_plan &plan)
+/* Whether unpacked_rows does: several elements to a thread leave SMs full. */
+static bool
+unpacked_rows_pay(const gpo_call *call, const index_add_plan &plan)
 {
-    return plan.inner == 1 ? ONE_ELEMENT : V4;
+    constexpr int64_t PARTS = 8; /* 4 of 8 bytes: twice as many lanes */
+    const bool skips = is_in_place(plan) && plan.count < plan.length;
+    const int64_t units =
+        2 * ceil_div(plan.count, CHUNK) + (skips ? plan.count : plan.length);
+    return takes_unpacked_rows(call) && plan.inner > WARP / 2 &&
+           plan.outer * units * lanes_for(ceil_div(plan.inner, PARTS)) >=
+               gpo_processors(call) * THREADS_OF_PARTS;
+}
+
+/* v4, one_element for rows of one element, or unpacked_rows. */
+static int
+sorted_for(const gpo_call *call, const index_add_plan &plan)
+{
+    return plan.inner == 1                 ? ONE_ELEMENT
+           : unpacked_rows_pay(call, plan) ? UNPACKED_ROWS
+                                           : V4;
 }
 
 /*
@@ -370,6 +384,10 @@ struct index_add_estimate {
  */
 constexpr double STARTS_TABLES = 14e6, OF_TABLES = 5, HOT_TABLE_ROW = 65e3;
 constexpr double HOT_TILE_ROW = 100e3;
+/* Of rows of one element, which wait for those of their copy of a table: 25,526,069 skewed into
+   5,622 1,204 us on an H200; neighbours of a sorted index wait in their warp: 2,097,152 into
+   1,024 47. */
+constexpr double HOT_WORD = 34e3, NEIGHBOURS = 2;
 
 static double
 time_of_tables(const gpo_call *call, const index_add_plan &plan)
@@ -386,7 +404,13 @@ time_of_tables(const gpo_call *call, const index_add_plan &plan)
     else if (plan_table(call, sizeof(double), &t, &bytes, true) && t.tiles > 1) {
         hot = HOT_TILE_ROW * most / static_cast<double>(t.slices);
     }
-    return STARTS_TABLES + OF_TABLES * elements + hot;
+    else if (plan.inner == 1) {
+        hot = HOT_WORD * most / (static_cast<double>(t.slices) * t.copies);
+    }
+    const double behind =
+        plan.inner == 1 ? static_cast<double>(index_add_behind(call)) : 0;
+    const double each = OF_TABLES * (1 + NEIGHBOURS * behind / INDEX_ADD_BEHIND_PARTS);
+    return STARTS_TABLES + each * elements + hot;
 }
 
 /* Estimates of the variants that may take a call. */
@@ -448,9 +472,32 @@ least_of_bounded(const gpo_call *call, const index_add_plan &plan)
     all.add(is_counted || !tables, in_memory.variant, in_memory.time);
     all.add(tables, FEW_DESTINATIONS,
             tables ? time_of_tables(call, plan) - LAUNCHES : 0);
-    all.add(plan.length <= INT64_C(1) << 32, sorted_for(plan), time_of_v4(call, plan));
+    all.add(plan.length <= INT64_C(1) << 32, sorted_for(call, plan),
+            plan.inner == 1 ? time_of_one_element(plan) : time_of_v4(call, plan));
     all.add(joins, JOINED_SUMS, time_of_joined_sums(call, plan));
     return all.least();
+}
+
+/*
+ * Whether sorted_rows take less time: a thread adds all rows of a destination, and none waits
+ * for the host or for others.  1,587,175 of one float16 into 889,627 36.5 us on an H200,
+ * joined_sums 25.5, 212,076 of 256 bfloat16 into 16,384 129, v4 90.
+ */
+static bool
+sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
+                bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 32;
+    constexpr double STARTS = 5e6, ROW = 20, PAIR = 4.7;
+    const double rows = static_cast<double>(plan.count);
+    const double pairs = static_cast<double>(ceil_div(plan.inner, 2));
+    const double time = STARTS + (plan.inner == 1 ? ROW : PAIR * pairs) * rows;
+    const int64_t most = index_add_most(call);
+    return !plan.is_deterministic && variants[SORTED_ROWS].run[dtype] != nullptr &&
+           !one_by_one && index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
+           takes_one_by_one(call) &&
+           !(is_in_place(plan) && index_add_is_for_pairs(plan, false)) &&
+           time < LAUNCHES + least_of_bounded(call, plan).time;
 }
 
 /* Whether gathered_rows take less than `time`, for an index that is known to be skewed. */
@@ -576,7 +623,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes, row = plan.inner * bytes;
     const bool is_hot = /* many rows for each of few destinations */
         index_add_has_many_rows(&plan) && row * plan.length <= TABLE_BYTES;
-    const gpo_variant *const sorted = &variants[sorted_for(plan)];
+    const gpo_variant *const sorted = &variants[sorted_for(call, plan)];
     if (index_add_is_few(call) && one_launch_pays(call, plan, dtype)) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
@@ -619,10 +666,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (bytes == 4 && row >= WIDE && plan.outer * plan.count * row >= LARGE &&
         plan.count >= SORT_FROM * plan.length) {
         GPO_SAY(why,
-                "%d MiB of rows of %d bytes and more, many of a destination: v4 sorts "
+                "%d MiB of rows of %d bytes and more, many of a destination: %s sorts "
                 "for less than the atomics cost",
-                static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
-        return &variants[V4];
+                static_cast<int>(LARGE >> 20), static_cast<int>(WIDE), sorted->name);
+        return sorted;
     }
     const bool small = plan.outer * plan.count * plan.inner <= FOR_V0;
     if (half && plan.inner <= SHORT_ROW && plan.inner % 8 != 0 &&

@@ -183,6 +183,9 @@ template <typename T>
 gpo_status index_add_gathered_rows(gpo_call *call);
 
 template <typename T>
+gpo_status index_add_unpacked_rows(gpo_call *call);
+
+template <typename T>
 gpo_status index_add_joined_sums(gpo_call *call);
 
 template <typename T>

@@ -18,7 +18,7 @@ static constexpr int SLOT_BITS = 16, MANY_SLOT_BITS = 20; /* of the groups' numb
 /* Rows from which there are many groups: with few a group has too many destinations. */
 static constexpr int64_t FOR_MANY_SLOTS = 1 << 22;
 /* Rows: some 10 ps each, once for an index. */
-static constexpr int64_t MOST_LOOKED_AT = 1 << 26;
+static constexpr int64_t MOST_LOOKED_AT = 1 << 28;
 /* Bytes of bits, at most: to clear them takes some 10 us. */
 static constexpr int64_t MOST_BITS = 1 << 24;
 

@@ -1,6 +1,6 @@
 /*
- * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4), and
- * the grid of threads that make them.
+ * row_sums.cuh  The sum of the source rows that a list names, several in flight: v4 and
+ * unpacked_rows.
  */
 #ifndef GPO_INDEX_ADD_ROW_SUMS_CUH
 #define GPO_INDEX_ADD_ROW_SUMS_CUH
@@ -89,46 +89,15 @@ sum_rows(const T *from, int64_t by_row, int64_t apart, int live, alpha_of<T> alp
 
 /* ---- the grid ---- */
 
-/* The grid of the gather: `lanes` threads share the `across` packs of a row. */
-struct gather_shape {
-    int lanes;
-    int64_t tiles;
-    dim3 grid;
-    bool several; /* packs to a thread */
-};
-
-/* Packs that a thread then takes at a time, of one element or of a pair; as many registers
-   of sums. */
-template <typename T, int V>
-constexpr int GATHERED = sizeof(acc_of<T>) == 8 || sizeof(T) * V == 8 ? 4 : 8;
-
-/*
- * At most `most` packs to a thread at a time, if so many threads are left that SMs are full.
- * Where units are many, and none is known to be hot, few lanes share a row and take turns of
- * it, because the search for a unit's rows takes as long as several loads; the chunks of a hot
- * one would wait for each turn.
- */
-inline gather_shape
-gather_shape_of(const gpo_call *call, int64_t across, int64_t units, int most)
+/* So many threads share the `across` packs of a row, at most a warp. */
+inline int
+lanes_for(int64_t across)
 {
-    constexpr int64_t THREADS = 512; /* of an SM */
-    constexpr int IN_TURNS = 8;      /* lanes */
-    constexpr int64_t MANY = 4;      /* times as many as SMs have threads */
-    const int64_t all = index_add_plan_of(call)->outer * units;
-    const int64_t full = gpo_processors(call) * THREADS;
     int lanes = 1;
-    while (lanes < WARP && lanes * most < across) {
+    while (lanes < WARP && lanes < across) {
         lanes *= 2;
     }
-    const bool several = most > 1 && across > WARP / 2 && all * lanes >= full;
-    const bool in_turns =
-        several && all * IN_TURNS >= MANY * full && index_add_most(call) <= HOT;
-    while (!several && lanes < WARP && lanes < across) {
-        lanes *= 2;
-    }
-    lanes = in_turns && lanes > IN_TURNS ? IN_TURNS : lanes;
-    const int64_t tiles = in_turns ? 1 : ceil_div(across, lanes * (several ? most : 1));
-    return {lanes, tiles, grid_for(all * tiles * lanes), several};
+    return lanes;
 }
 
 #endif

@@ -29,6 +29,10 @@ constexpr int CHUNK = 64; /* entries of a hot destination that are summed at a t
 constexpr int HOT = 128;  /* rows; a destination of more is hot */
 constexpr int SPAN = 32;  /* chunks that a block combines */
 
+/* unpacked_rows: threads of an SM, at least; where they are so many, lanes take turns. */
+constexpr int64_t THREADS_OF_PARTS = 512, THREADS_IN_TURNS = 2048;
+constexpr int LANES_IN_TURNS = 8;
+
 /* v5: of L2, what one range of sums takes; estimated from v0, which slows down by half
    between 37 and 66 MB of results on an H200 of 50 MB. */
 constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4;
@@ -73,7 +77,7 @@ constexpr int64_t OWNED_ROWS = 1 << 16, OWNED_WIDE_ROWS = 4096, OWNED_PLACES = 1
    of a warp at least, and of a call for which it takes less time than a sort: 524,288 of
    1,000 destinations 30 us on an H100, one_element 56. */
 constexpr int WRITER_BLOCK = 128, WRITER_BLOCKS = 6;
-constexpr int64_t WRITER_PLACES = 1536, WARP_ROWS = 1024, WRITER_ROWS = 1 << 16;
+constexpr int64_t WRITER_PLACES = 1536, WARP_ROWS = 256, WRITER_ROWS = 4096;
 
 /* gathered_rows: rows of a block; of more float32 rows in all than these a destination could
    take more atomics than INDEX_ADD_FEW_ROWS; columns that are worth a warp's lanes. */

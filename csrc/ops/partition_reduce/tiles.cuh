@@ -298,6 +298,49 @@ lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *r
     return o;
 }
 
+/* ---- short loops: several tiles of a warp ---- */
+
+/* Loads of a warp in flight. */
+template <typename Term, bool PACKED>
+constexpr int IN_FLIGHT = (PACKED ? pack<typename Term::T>::SIZE : 1) *
+                                      sizeof(typename Term::Acc) <=
+                                  16
+                              ? 8
+                              : 4;
+
+/*
+ * Leaves each lane one of N groups.  A step over a reduced lane bit hands half of the
+ * groups to the other lane and receives its sums of the rest: N - 1 shuffles, not
+ * N * log2(N).  Returns this lane's group, whose sum is then sum[0], and removes the
+ * used bits from *left.
+ */
+template <int N, int VEC, typename V>
+__device__ __forceinline__ int
+share_out(V (*sum)[VEC], unsigned lane, unsigned reduced_packs, unsigned *left)
+{
+    if constexpr (N == 1) {
+        return 0;
+    }
+    else {
+        const unsigned d = *left & (~*left + 1);
+        const bool upper = lane & d;
+        *left ^= d;
+#pragma unroll
+        for (int g = 0; g < N / 2; g++) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & reduced_packs)) {
+                    const V mine = upper ? sum[g + N / 2][e] : sum[g][e];
+                    const V other = upper ? sum[g][e] : sum[g + N / 2][e];
+                    sum[g][e] = mine + __shfl_xor_sync(ALL_LANES, other, d);
+                }
+            }
+        }
+        return (upper ? N / 2 : 0) +
+               share_out<N / 2, VEC>(sum, lane, reduced_packs, left);
+    }
+}
+
 /* Macro(Term) for each Term that a kernel is compiled for. */
 #define PARTITION_REDUCE_EVERY_TERM(Macro)                                         \
     Macro(plain_term<int32_t>) Macro(plain_term<int64_t>) Macro(plain_term<f16>)   \
@@ -307,6 +350,11 @@ lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *r
 /* ---- the shape kernels, for the table and for v3 (shapes/) ---- */
 
 struct short_loops {
+    template <typename Term>
+    static gpo_status run(gpo_call *call);
+};
+
+struct any_order {
     template <typename Term>
     static gpo_status run(gpo_call *call);
 };
@@ -321,9 +369,9 @@ struct few_sums {
     static gpo_status run(gpo_call *call);
 };
 
-/* Whether few_bits or few_sums takes a call, and is the fastest. */
+/* Whether any_order, few_bits or few_sums takes a call, and few_sums is the fastest. */
+bool has_any_order(const gpo_call *call);
 bool has_few_bits(const gpo_call *call);
-bool few_bits_pays(const gpo_call *call);
 bool has_few_sums(const gpo_call *call);
 bool few_sums_pays(const gpo_call *call);
 

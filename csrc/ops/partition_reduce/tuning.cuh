@@ -22,10 +22,8 @@ constexpr int BLOCKS_PER_SM = 4;
 /* short_loops: lanes write runs of 2^NEAR_BITS sums; 2^LOW_LANE_BITS read 64 bytes. */
 constexpr int NEAR_BITS = 3, LOW_LANE_BITS = 2;
 
-/* few_bits: summed bits, with 16-byte packs; packs are for whole sectors; where it has a
-   thread for each sum, that many on an SM run at once. */
-constexpr int FEW_BITS = 4, FEW_BITS_PACKED = 3, SECTOR_BYTES = 32;
-constexpr int64_t THREADS_OF_SM = 2048;
+/* few_bits: summed bits; packs are for whole sectors. */
+constexpr int FEW_BITS = 4, SECTOR_BYTES = 32;
 
 /* few_sums: bits of a result and summed bits, at most; the choice takes it for at least
    LEAST_FEW of these, of at most 2^FEW_SUMS_BITS elements (2^12 float64 into two 4.6 us on an H100, v3

@@ -308,8 +308,18 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
     }
     __syncthreads();
     const uint64_t tiles = b.tiles;
-    const unsigned from = static_cast<unsigned>(tiles * mine.part / mine.parts);
-    const unsigned to = static_cast<unsigned>(tiles * (mine.part + 1) / mine.parts);
+    /* If ORDERED, parts of equally many elements: of a sorted index a bucket's are in few tiles.
+       Else of equally many tiles, as warps share long segments. */
+    const bool by_rank = ORDERED && mine.parts > 1;
+    unsigned from = by_rank ? 0 : static_cast<unsigned>(tiles * mine.part / mine.parts);
+    const unsigned to =
+        by_rank ? b.tiles : static_cast<unsigned>(tiles * (mine.part + 1) / mine.parts);
+    const uint64_t total = by_rank ? b.total[mine.bucket] : 0;
+    const unsigned low = static_cast<unsigned>(total * mine.part / mine.parts);
+    const unsigned high =
+        by_rank && mine.part + 1 < mine.parts
+            ? static_cast<unsigned>(total * (mine.part + 1) / mine.parts)
+            : ~0u;
     const unsigned even = (to - from + warps - 1) / warps;
     const unsigned width = even < WARP ? even : WARP; /* tiles of a warp at once */
     const uint32_t *const segment = b.segment + mine.bucket * tiles;
@@ -332,6 +342,20 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
     const auto word_of = [&](unsigned t) {
         return lane < width && t + lane < to ? segment[t + lane] : 0;
     };
+    unsigned done = 0; /* elements of tiles that come before */
+    for (bool skips = low > 0; skips;) {
+        constexpr unsigned GROUPS = 16;
+        unsigned words = 0;
+#pragma unroll
+        for (unsigned u = 0; u < GROUPS; u++) {
+            const unsigned t = from + u * WARP + lane;
+            words += t < to ? segment[t] >> 16 : 0;
+        }
+        const unsigned all = __reduce_add_sync(ALL_LANES, words);
+        skips = done + all <= low && from < to;
+        done += skips ? all : 0;
+        from += skips ? GROUPS * WARP : 0;
+    }
     uint32_t next = word_of(from + warp * width);
     for (unsigned t = from + warp * width; t < to; t += warps * width) {
         const uint32_t word = next;
@@ -354,7 +378,13 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
         }
         const unsigned all = __shfl_sync(ALL_LANES, until, WARP - 1);
         const unsigned base = (t + lane) * b.tile + start - (until - count);
-        for (unsigned e = lane; e - lane < all; e += SUMMED_AT_ONCE * WARP) {
+        const unsigned first = low > done ? low - done : 0; /* of those of the part */
+        if (ORDERED && done >= high) {
+            break;
+        }
+        const unsigned past = ORDERED && high - done < all ? high - done : all;
+        done += all;
+        for (unsigned e = first + lane; e - lane < past; e += SUMMED_AT_ONCE * WARP) {
             uint32_t place[SUMMED_AT_ONCE];
             T value[SUMMED_AT_ONCE];
 #pragma unroll
@@ -367,8 +397,8 @@ __launch_bounds__(ORDERED ? WARP : SUM_BLOCK, ORDERED ? 1
                     at += end <= i ? d : 0;
                 }
                 const unsigned k = i + __shfl_sync(ALL_LANES, base, at);
-                place[u] = i < all ? b.place[k] : places;
-                value[u] = i < all ? values[k] : T{};
+                place[u] = i < past ? b.place[k] : places;
+                value[u] = i < past ? values[k] : T{};
             }
 #pragma unroll
             for (int u = 0; u < SUMMED_AT_ONCE; u++) {
@@ -494,7 +524,9 @@ open_buckets(gpo_call *call, int64_t value_bytes, scatter_add_buckets *b,
     const int64_t tiles = ceil_div(plan.n, tile);
     const int64_t blocks =
         ORDERED ? ORDERED_BLOCKS_OF_ALL : SUMMING_BLOCKS * gpo_processors(call);
-    const int64_t least = ORDERED ? LEAST_OF_WARP : LEAST_OF_BLOCK;
+    /* Halves of a wave of ordered warps; more tables cost more than they save. */
+    const int64_t least =
+        ORDERED ? clamp(plan.n / 2048, LEAST_OF_WARP, MOST_OF_LEAST) : LEAST_OF_BLOCK;
     const int64_t most = plan.n / blocks > least ? plan.n / blocks : least;
     const bool shares = 2 * plan.n > most * count; /* so do most buckets' blocks */
     const int64_t counted = shares ? 1 : 2 * tile / count + 8;

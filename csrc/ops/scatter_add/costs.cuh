@@ -9,18 +9,21 @@
 
 /*
  * long_result clears 8 bytes for each place, and of floats reads them again; an atomic
- * takes longer the more of the sums are not in L2.
+ * whose sum may not be in L2 takes longer, the first ones to a place: 33,554,432 uniform int32 into
+ * 4,309,009 450 us on an H200.
  */
 inline double
 time_of_long_result(const scatter_add_plan &plan, bool is_float)
 {
     constexpr double STARTS = 9e6, CLEARED = 3.2, ROUNDED = 4.8;
-    constexpr double ATOMIC = 15, MEGABYTE = 0.5, MOST = 50, HELD = 20;
+    constexpr double ATOMIC = 12, MEGABYTE = 0.5, MOST = 38, HELD = 20, FIRST = 2;
     const double places = static_cast<double>(plan.size);
+    const double elements = static_cast<double>(plan.n);
+    const double first = elements < FIRST * places ? elements : FIRST * places;
     const double beyond = 8e-6 * places - HELD;
-    const double slow = ATOMIC + (beyond > 0 ? MEGABYTE * beyond : 0);
-    return STARTS + (CLEARED + (is_float ? ROUNDED : 0)) * places +
-           (slow < MOST ? slow : MOST) * static_cast<double>(plan.n);
+    const double slow = beyond > 0 ? MEGABYTE * beyond : 0;
+    return STARTS + (CLEARED + (is_float ? ROUNDED : 0)) * places + ATOMIC * elements +
+           (slow < MOST ? slow : MOST) * first;
 }
 
 /*

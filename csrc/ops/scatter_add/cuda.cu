@@ -117,6 +117,15 @@ is_split(const gpo_call *call)
                (ascends ? IF_SORTED : 1) * time_of_long_result(plan, is_float);
 }
 
+/* Whether long_result is faster than one_table, which the check of an index keeps waiting. */
+static bool
+joins_sooner(const gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    return !plan.deterministic && plan.n > ONE_TABLE_ELEMENTS &&
+           (plan.mode != GPO_INDEX_RAISE || is_known(call, plan.size));
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -124,23 +133,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
     const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
-    if (scatter_add_is_few(call)) {
+    if (scatter_add_is_few(call) && !joins_sooner(call)) {
         const bool sorts = plan.deterministic;
         GPO_SAY(why, "few elements: %s starts one kernel",
                 variants[sorts ? ONE_LAUNCH : ONE_TABLE].name);
         return &variants[sorts ? ONE_LAUNCH : ONE_TABLE];
     }
-    if (plan.deterministic && plan.size <= FEW_PLACES) {
-        GPO_SAY(why, "v4: deterministic=True, and up to %d places have long runs",
-                static_cast<int>(FEW_PLACES));
-        return &variants[V4];
-    }
-    if (plan.deterministic && plan.size * sum_bytes <= ORDERED_BYTES) {
-        GPO_SAY(why, "v3: deterministic=True, and up to 96 KB of sums take few tiles");
+    const bool orders = kind == 'f' && scatter_add_may_split(call);
+    if (plan.deterministic &&
+        plan.size * sum_bytes <= (orders ? FEW_TILES_BYTES : ORDERED_BYTES)) {
+        GPO_SAY(why, "v3: deterministic=True, and so few sums take few tiles");
         return &variants[V3];
     }
-    if (plan.deterministic && kind == 'f' && scatter_add_may_split(call) &&
-        plan.size <= ORDERED_PLACES) {
+    if (plan.deterministic && orders && plan.size <= ORDERED_PLACES) {
         GPO_SAY(why, "ordered_buckets: deterministic=True, and a warp for some hundred "
                      "places");
         return &variants[ORDERED];

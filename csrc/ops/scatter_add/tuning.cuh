@@ -20,9 +20,9 @@ constexpr int64_t SMALL_BYTES = 16
 /* Bytes of sums that two tables hold, and elements per place from which they pay: 16,777,216
    uniform int32 into 2,059 87 us on an H200, long_result 496. */
 constexpr int64_t MANY_BYTES = 32 << 10, MANY = 190;
-constexpr int64_t FEW_FOR_TABLES = 1
-                                   << 15; /* they are more: 10,000 sorted into 84 int32
-                                               12.4 us, long_result 8.8 */
+constexpr int64_t FEW_FOR_TABLES =
+    120000;                           /* they are more: 84,739 into 3 int64 11.2 us,
+                                               long_result 7.2 */
 constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a sum that
                                          it sends to L2 takes L2 0.0125; from two calls
                                          of a sweep, see NOTES.md */
@@ -65,7 +65,7 @@ constexpr int64_t LONG_RESULT_PLACES = 5000000;
 
 /* ordered_buckets: buckets, elements of a warp at least, blocks, which are warps */
 constexpr int LEAST_LOG_ORDERED = 10;
-constexpr int64_t ORDERED_BUCKETS = 1024, LEAST_OF_WARP = 4096;
+constexpr int64_t ORDERED_BUCKETS = 1024, LEAST_OF_WARP = 1024, MOST_OF_LEAST = 4096;
 constexpr int64_t ORDERED_BLOCKS_OF_ALL = 4096, ORDERED_PLACES = 1 << 22;
 
 /* v2, v3: private copies of the result */
@@ -75,14 +75,13 @@ constexpr int64_t PRIVATE_ITEMS = 8;       /* v2: elements of a thread, at least
 constexpr int ORDERED_BLOCK = 128;         /* v3: a table for each of its warps */
 constexpr int64_t TABLES_BYTES = 48 << 10; /* v3, of a block */
 constexpr int64_t ORDERED_BLOCKS = 6;      /* v3, per SM */
-constexpr int64_t ORDERED_ITEMS = 1024;    /* v3: elements of a warp, at least */
-constexpr int STEPS_AT_ONCE = 4;           /* v3: elements of a lane in flight */
-constexpr int64_t ORDERED_BYTES = 96
-                                  << 10; /* of sums up to which v3 is faster than v4 */
-
-/* The choice: so few places, whose words in v3's tables all threads want, take v4:
-   95,446 float32 into 32 64 us on an H100 where v3 takes 96, 2^24 into 1 396 and 508. */
-constexpr int64_t FEW_PLACES = 32;
+/* v3: elements of a warp, at least, and up to MOST_ORDERED of them one for each four places,
+   as each block's tables are written and read. */
+constexpr int64_t ORDERED_ITEMS = 256, MOST_ORDERED = 1024;
+constexpr int STEPS_AT_ONCE = 4; /* v3: elements of a lane in flight */
+/* Of sums up to which v3 is faster than v4, and than ordered_buckets, which takes floats:
+   17,841 float32 into 1,024. */
+constexpr int64_t ORDERED_BYTES = 96 << 10, FEW_TILES_BYTES = 24 << 10;
 
 /* v4: sorted elements of a warp, which waits for memory twice for each 32: eight warps of 1,024
    took 50 of the 75 us of 8,192 elements on an H100 (estimated). */
@@ -93,5 +92,9 @@ constexpr int64_t MOST_ELEMENTS = 4096, PLACES = 8192, MOST_PLACES = 512 * PLACE
 
 /* one_table: places of a block, whose sums take 32 KB, complex ones 64. */
 constexpr int64_t TABLE_PLACES = 4096;
+
+/* The choice: elements up to which one_table is faster than long_result where the host need
+   not wait: 4,096 zipf float32 into 1,024 14.1 us, 9.4. */
+constexpr int64_t ONE_TABLE_ELEMENTS = 3072;
 
 #endif

@@ -92,16 +92,6 @@ has_few_bits(const gpo_call *call)
     return true;
 }
 
-bool
-few_bits_pays(const gpo_call *call)
-{
-    const partition_plan &plan = *partition_plan_of(call);
-    const int64_t wave = static_cast<int64_t>(gpo_processors(call)) * THREADS_OF_SM;
-    return has_few_bits(call) &&
-           (bit_at(plan.k) <= wave ||
-            (plan.n - plan.k <= FEW_BITS_PACKED && has_packs(call)));
-}
-
 template <typename Term, bool PACKED>
 static gpo_status
 launch(gpo_call *call, const few_bits_call<Term> &p, int bits)
@@ -120,7 +110,7 @@ launch(gpo_call *call, const few_bits_call<Term> &p, int bits)
                               (partition_reduce_few_bits<Term, 3, PACKED>), p);
         default:
             return GPO_LAUNCH(call, grid, BLOCK, 0,
-                              (partition_reduce_few_bits<Term, 4, false>), p);
+                              (partition_reduce_few_bits<Term, 4, PACKED>), p);
     }
 }
 
@@ -146,8 +136,7 @@ few_bits::run(gpo_call *call)
         }
     }
     const int64_t packs = p.sums >> pack_bits_of(call);
-    const bool packed = bits <= FEW_BITS_PACKED && has_packs(call) &&
-                        reinterpret_cast<uintptr_t>(out) % 16 == 0 &&
+    const bool packed = has_packs(call) && reinterpret_cast<uintptr_t>(out) % 16 == 0 &&
                         packs >= static_cast<int64_t>(gpo_processors(call)) * BLOCK;
     return packed ? launch<Term, true>(call, p, bits)
                   : launch<Term, false>(call, p, bits);

@@ -11,47 +11,6 @@
  */
 #include "../tiles.cuh"
 
-/* Loads of a warp in flight. */
-template <typename Term, bool PACKED>
-constexpr int IN_FLIGHT = (PACKED ? pack<typename Term::T>::SIZE : 1) *
-                                      sizeof(typename Term::Acc) <=
-                                  16
-                              ? 8
-                              : 4;
-
-/*
- * Leaves each lane one of N groups.  A step over a reduced lane bit hands half of the
- * groups to the other lane and receives its sums of the rest: N - 1 shuffles, not
- * N * log2(N).  Returns this lane's group, whose sum is then sum[0], and removes the
- * used bits from *left.
- */
-template <int N, int VEC, typename V>
-__device__ __forceinline__ int
-share_out(V (*sum)[VEC], unsigned lane, unsigned reduced_packs, unsigned *left)
-{
-    if constexpr (N == 1) {
-        return 0;
-    }
-    else {
-        const unsigned d = *left & (~*left + 1);
-        const bool upper = lane & d;
-        *left ^= d;
-#pragma unroll
-        for (int g = 0; g < N / 2; g++) {
-#pragma unroll
-            for (int e = 0; e < VEC; e++) {
-                if (!(e & reduced_packs)) {
-                    const V mine = upper ? sum[g + N / 2][e] : sum[g][e];
-                    const V other = upper ? sum[g][e] : sum[g + N / 2][e];
-                    sum[g][e] = mine + __shfl_xor_sync(ALL_LANES, other, d);
-                }
-            }
-        }
-        return (upper ? N / 2 : 0) +
-               share_out<N / 2, VEC>(sum, lane, reduced_packs, left);
-    }
-}
-
 /* The offset of a lane's first element. */
 __device__ __forceinline__ int64_t
 lane_offset(const int64_t *lane_at, unsigned lane)

@@ -78,7 +78,8 @@ struct scatter_add_v3 {
         constexpr int64_t MOST = TILE_PLACES<Sum>;
         const int64_t width = x.size < MOST ? x.size : MOST;
         const int64_t tiles = width > 0 ? ceil_div(x.size, width) : 1;
-        const int64_t blocks = clamp(ceil_div(x.n, ORDERED_WARPS * ORDERED_ITEMS), 1,
+        const int64_t items = clamp(x.size / 4, ORDERED_ITEMS, MOST_ORDERED);
+        const int64_t blocks = clamp(ceil_div(x.n, ORDERED_WARPS * items), 1,
                                      ORDERED_BLOCKS * gpo_processors(call));
         const int64_t copy_bytes = x.size * static_cast<int64_t>(sizeof(Sum));
         const int64_t count = copies_of(copy_bytes, blocks);
