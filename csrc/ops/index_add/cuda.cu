@@ -330,7 +330,8 @@ few_rows_pays(const gpo_call *call, const index_add_plan &plan)
            time_of_few_rows(plan) < time_of_v5(call, plan);
 }
 
-/* Whether unpacked_rows does: several elements to a thread leave SMs full. */
+/* Whether unpacked_rows does: several elements to a thread leave SMs full, and no destination
+   is hot, whose lanes read longer one after the other. */
 static bool
 unpacked_rows_pay(const gpo_call *call, const index_add_plan &plan)
 {
@@ -339,6 +340,7 @@ unpacked_rows_pay(const gpo_call *call, const index_add_plan &plan)
     const int64_t units =
         2 * ceil_div(plan.count, CHUNK) + (skips ? plan.count : plan.length);
     return takes_unpacked_rows(call) && plan.inner > WARP / 2 &&
+           index_add_most(call) <= HOT &&
            plan.outer * units * lanes_for(ceil_div(plan.inner, PARTS)) >=
                gpo_processors(call) * THREADS_OF_PARTS;
 }
