@@ -43,8 +43,10 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "
 STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
 # Large files whose loads are narrower than 16 bytes, or counted by no lesson.
 SMALL = (
-    "v0_one_each", "v6_toeplitz", "v7_spectra", "v7_spectra_gradients", "v7_spectra_lags",
-    "update", "large_block", "transforms_in_double",
+    "elementwise/v0_one_each", "causal_conv1d/v6_toeplitz", "causal_conv1d/v7_spectra",
+    "causal_conv1d/v7_spectra_gradients", "causal_conv1d/v7_spectra_lags",
+    "causal_conv1d/update", "convolve/large_block", "convolve/transforms_in_double",
+    "convolve/cuda", "max_pool3d/cuda", "scan/v5_ahead", "scatter_add/cuda",
 )  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
@@ -102,7 +104,8 @@ def kernel_flags(csrc: Path, source: Path, strict: list[str]) -> list[str]:
     """Rungs, whose accesses lessons count, keep loads of 16 bytes; shape kernels are small,
     and so are the files of SMALL."""
     small = ["-Os", "-fno-tree-loop-im"]  # values kept outside loops take room, too
-    is_small = source.parent.name == "shapes" or source.stem in SMALL
+    name = f"{room_of(source)}/{source.stem}"
+    is_small = source.parent.name == "shapes" or name in SMALL
     level = small if is_small else ["-O1"]
     return ["-x", "c++", *FLAGS, *level, *strict, "-I" + str(csrc), names_from_root(csrc)]
 
