@@ -288,12 +288,6 @@ def test_dtype_converts_each_element_first() -> None:
     assert type(reduce([1, 2], dtype=int)) is np.int64
 
 
-def test_dtype_in_another_byte_order_is_native() -> None:
-    got = reduce(np.arange(4), dtype=">i4", axis=0, keepdims=True)
-    assert got.dtype.isnative
-    assert got == 6
-
-
 def test_integers_wrap_as_numpys() -> None:
     x = np.array([2**63 - 1, 1], np.int64)
     for variant in CPU:
