@@ -721,6 +721,7 @@ def test_one_element_decides(variant: str, dtype: str) -> None:
                     )
 
 
+@each_variant
 @pytest.mark.parametrize(("dtype", "eps"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
 def test_adversarial_sums(
     backend: str, variant: str, dtype: str, eps: float, figure: Figure
