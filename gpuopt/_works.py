@@ -210,11 +210,11 @@ def _all(source: Any) -> Any:
         raise TypeError("an iterator of blocks cannot stand for a whole array")
     if not hasattr(source, "read"):
         return source
-    if source.buffered and not source.shape:
+    if not source.shape:
+        if not source.buffered:
+            return source.x
         source.shape = (1,)  # a file of one number is read as a row of one
         return source.read(0, 0, 1, np.empty(1, source.dtype)).reshape(())
-    if not source.shape:
-        return source.x
     buffer = np.empty(source.shape, source.dtype) if source.buffered else None
     return source.read(0, 0, source.shape[0], buffer)
 

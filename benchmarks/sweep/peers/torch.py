@@ -26,11 +26,6 @@ ON_A_CPU = 1 << 31  # products of conv1d: beyond, a call takes seconds, and spec
 DIFFERENTIATED = 32  # taps; the same for its gradient
 
 
-def is_timed_by_conv1d(x: Any) -> bool:
-    """Leave out float16 on a CPU: torch 2.11 took minutes for 16 taps, 64 steps on a Xeon."""
-    return bool(x.is_cuda or x.dtype != library().float16)
-
-
 def library() -> Any:
     """Return the module torch."""
     return importlib.import_module("torch")
@@ -216,6 +211,11 @@ def grouped(x: Any, w: Any, bias: Any = None) -> Any:
     functional, taps = library().nn.functional, w.shape[1]
     y = functional.conv1d(x, w.unsqueeze(1), bias, padding=taps - 1, groups=w.shape[0])
     return y[..., : x.shape[2]]
+
+
+def is_timed_by_conv1d(x: Any) -> bool:
+    """Leave out float16 on a CPU: torch 2.11 took minutes for 16 taps, 64 steps on a Xeon."""
+    return bool(x.is_cuda or x.dtype != library().float16)
 
 
 def causal_conv1d(x: Any, w: Any, bias: Any) -> Mapping[str, Call]:
