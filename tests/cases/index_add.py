@@ -48,6 +48,8 @@ _SHAPES: tuple[tuple[tuple[int, ...], int, int], ...] = (
     ((0, 4), 1, 6),
     ((0, 4), 0, 0),
     ((2, 130), 0, 6),
+    ((6, 7), 0, 50),
+    ((2, 4, 9), 1, 37),
 )
 
 # Fewer rows than destinations.

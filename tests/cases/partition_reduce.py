@@ -64,6 +64,14 @@ def partition_reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     (Spec((1 << n,), dtype, layout, "whole"),),
                     (("bits", (2, 0, 4)), ("square", square)),
                 )
+    # High bits kept, low ones summed or in another order: any_order, with packs of 16-bit floats.
+    for n in (11, 12):
+        for low in (range(3), range(0, 8, 2), range(4, 7), (6, 0), (7, 1, 5), (), range(8)):
+            bits = (*range(n - 3, n), *low) if n == 11 else (*low, *range(n - 1, 8, -1))
+            options = [("bits", bits)]
+            if n == 12 and bits[0] < 2:
+                options.append(("square", True))
+            yield Sample((Spec((1 << n,), dtype, "C", "normal"),), tuple(options))
     # Lengths that are no power of two: an error in every variant.
     for size in (0, 31, 33, 255, 257, 1009, 1023, 1025):
         yield Sample((Spec((size,), dtype, "C", "whole"),), (("bits", ()),))

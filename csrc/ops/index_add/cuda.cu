@@ -48,6 +48,11 @@ using narrow_reals = gpo_types<f16, bf16, float>;
 
 using wide_reals = gpo_types<float, double>;
 
+/* The dtypes whose rows may end within a pack of 16 bytes. */
+using below_a_pack =
+    gpo_types<b8, int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t, int64_t,
+              uint64_t, f16, bf16, float, double, c64>;
+
 static bool
 takes_gathered_rows(const gpo_call *call)
 {
@@ -220,9 +225,9 @@ static const gpo_variant variants[] = {
                                   "blocks send one sum for each destination they meet",
                                   SHAPE(index_add_gathered_rows), "no"),
               "one slice, fewer than 2^31 destinations", takes_gathered_rows),
-    gpo_shape(gpo_row<every_type>("unpacked_rows",
-                                  "as v4, with several parts of a row to a thread",
-                                  SHAPE(index_add_unpacked_rows)),
+    gpo_shape(gpo_row<below_a_pack>("unpacked_rows",
+                                    "as v4, with several parts of a row to a thread",
+                                    SHAPE(index_add_unpacked_rows)),
               "rows of several elements that are no whole packs of 16 bytes",
               takes_unpacked_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
