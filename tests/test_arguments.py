@@ -711,20 +711,26 @@ def strided(x):
     return every_other
 def both(args, kwargs):
     return [(args, kwargs), ([strided(x) for x in args], kwargs)]
-def calls_of(dtype):
-    samples = list(entry.samples(dtype, "small"))
-    for sample in [*samples[:: max(1, len(samples) // 8)], *entry.large(dtype)]:
+def calls_of(samples):
+    for sample in samples:
         yield from both([spec.build() for spec in sample.arrays], keywords(sample))
+def small_and_large(dtype):
+    small = list(entry.samples(dtype, "small"))
+    small = small[:: max(1, len(small) // 8)]
+    return list(calls_of(small)), list(calls_of(entry.large(dtype)))
 heavy = both(entry.heavy(), entry.valid()[1]) if entry.heavy else []
 for row in _core.variants(op):
     if row["backend"] != "cpu":
         continue
     for dtype in row["dtypes"]:
         if dtype not in inputs:  # the variants share them
-            inputs[dtype] = list(calls_of(dtype))
+            inputs[dtype] = small_and_large(dtype)
     named = {"backend": "cpu", "variant": row["name"]}
-    of_row = [call for dtype in row["dtypes"] for call in inputs[dtype]]
-    calls += [(args, {**kwargs, **named}) for args, kwargs in [*of_row, *heavy]]
+    one_loop = row["name"] == "scalar"  # for any size, and minutes for large ones
+    of_row = [call for dtype in row["dtypes"] for call in inputs[dtype][0]]
+    if not one_loop:
+        of_row += [call for dtype in row["dtypes"] for call in inputs[dtype][1]] + heavy
+    calls += [(args, {**kwargs, **named}) for args, kwargs in of_row]
 def run():
     for args, kwargs in calls:
         try:

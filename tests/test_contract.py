@@ -172,8 +172,11 @@ def groups(*backends: str) -> list[tuple[str, str, str, str]]:
 
 def for_the(op: str, backend: str, variant: str, samples: Iterable[Sample]) -> list[Sample]:
     """The samples, with fewer blocks where a rung runs in the simulator."""
-    rung = backend == "sim" and row_of(op, backend, variant)["shape"] is None
-    return [ENTRIES[op].fewer(sample) if rung else sample for sample in samples]
+    entry = ENTRIES[op]
+    by_row = row_of(op, backend, variant)["shape"] is None or variant in entry.like_rungs
+    if backend != "sim" or not by_row:
+        return list(samples)
+    return list(dict.fromkeys(entry.fewer(sample) for sample in samples))
 
 
 def group_samples(op: str, backend: str, variant: str, dtype: str) -> list[Sample]:

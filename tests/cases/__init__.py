@@ -15,7 +15,7 @@ import math
 import pkgutil
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -365,6 +365,29 @@ def readonly(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
     return out
 
 
+MOST_ROWS = 12
+
+
+def fewer_rows(sample: Sample) -> Sample:
+    """At most MOST_ROWS rows of the same length: the rungs give each row blocks of its own.
+
+    The number of rows is then the height of the grid, and nothing else of a launch.
+    """
+    spec, axis = sample.arrays[0], dict(sample.options).get("axis")
+    if axis is None:
+        return sample
+    ndim = len(spec.shape)
+    along = {a % ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+    across = [i for i in range(ndim) if i not in along]
+    if math.prod(spec.shape[i] for i in across) <= MOST_ROWS:
+        return sample
+    most = {1: (11,), 2: (3, 4), 3: (3, 2, 2)}.get(len(across), (2,) * len(across))
+    lengths = list(spec.shape)
+    for i, limit in zip(across, most, strict=True):
+        lengths[i] = min(lengths[i], limit)
+    return replace(sample, arrays=(replace(spec, shape=tuple(lengths)),))
+
+
 @dataclass(frozen=True)
 class Entry:
     samples: Callable[[str, str], Iterator[Sample]]
@@ -381,6 +404,8 @@ class Entry:
     """samples whose bits depend on the order of operations: for determinism"""
     fewer: Callable[[Sample], Sample] = field(default=lambda sample: sample)
     """a sample with fewer blocks of the same kind, for the rungs in the simulator"""
+    like_rungs: tuple[str, ...] = ()
+    """shape kernels that give each row blocks of its own, as the rungs do"""
     bounds: dict[str, Callable[[Sample], Expected | Several]] = field(default_factory=dict)
     """`expect` of the variants whose error has a bound of its own"""
 

@@ -64,7 +64,7 @@ def partition_reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     (Spec((1 << n,), dtype, layout, "whole"),),
                     (("bits", (2, 0, 4)), ("square", square)),
                 )
-    # High bits kept, low ones summed or in another order: any_order, with packs of 16-bit floats.
+    # High bits kept, low ones summed or in another order, beyond packs of 16-bit floats.
     for n in (11, 12):
         for low in (range(3), range(0, 8, 2), range(4, 7), (6, 0), (7, 1, 5), (), range(8)):
             bits = (*range(n - 3, n), *low) if n == 11 else (*low, *range(n - 1, 8, -1))

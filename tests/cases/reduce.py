@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from cases import (
     Sample,
     Spec,
     dtype_of,
+    fewer_rows,
     kind_of,
     readonly,
     smallest,
@@ -170,25 +170,6 @@ def _reduce_dtypes(op: str, dtype: str) -> tuple[str, ...]:
         if not dtype.startswith(("float", "bfloat"))
         else ("int16", "int32", "int64")
     ) + ("float16", "bfloat16", "float32", "float64", "complex64")
-
-
-def reduce_fewer(sample: Sample) -> Sample:
-    """At most some 25 rows of the same length: the rungs give each row blocks of its own.
-
-    The number of rows is then the height of the grid, and nothing else of a launch.
-    """
-    spec, options = sample.arrays[0], dict(sample.options)
-    axis, ndim = options.get("axis"), len(spec.shape)
-    if axis is None or _reduce_rows(spec.shape, axis) <= 25:
-        return sample
-    reduced = {a % ndim for a in ((axis,) if isinstance(axis, int) else axis)}
-    kept = [i for i in range(ndim) if i not in reduced]
-    most = {1: (17,), 2: (5, 5), 3: (4, 3, 2)}.get(len(kept), (3,) * len(kept))
-    lengths = list(spec.shape)
-    for i, limit in zip(kept, most, strict=True):
-        lengths[i] = min(lengths[i], limit)
-    shape = tuple(lengths)
-    return replace(sample, arrays=(replace(spec, shape=shape),))
 
 
 def reduce_large(dtype: str) -> Iterator[Sample]:
@@ -438,6 +419,6 @@ ENTRIES = {
         errors=reduce_errors,
         valid=reduce_valid,
         floats=reduce_floats,
-        fewer=reduce_fewer,
+        fewer=fewer_rows,
     ),
 }

@@ -19,6 +19,7 @@ from cases import (
     Expected,
     Sample,
     Spec,
+    fewer_rows,
     kind_of,
     readonly,
     smallest,
@@ -338,5 +339,6 @@ ENTRIES = {
         errors=scan_errors,
         valid=scan_valid,
         floats=scan_floats,
+        fewer=fewer_rows,
     ),
 }
