@@ -46,7 +46,7 @@ SMALL = (
     "elementwise/v0_one_each", "causal_conv1d/v6_toeplitz", "causal_conv1d/v7_spectra",
     "causal_conv1d/v7_spectra_gradients", "causal_conv1d/v7_spectra_lags",
     "causal_conv1d/update", "convolve/large_block", "convolve/transforms_in_double",
-    "convolve/cuda", "index_add/cuda", "upsample_nearest/cuda", "dot/cuda",
+    "convolve/cuda",
 )  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
