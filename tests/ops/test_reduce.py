@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, dtype_of
-from cases.reduce import REDUCE_OPS, reduce_expect, reduce_fewer, reduce_samples
+from cases import BFLOAT16, dtype_of, fewer_rows
+from cases.reduce import REDUCE_OPS, reduce_expect, reduce_samples
 from conftest import Figure
 
 from gpuopt import VariantError, _core, explain, reduce, ref
@@ -1380,7 +1380,7 @@ def test_the_last_tile_of_a_row(n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("variant", RUNGS)
 def test_fewer_rows_take_the_same_path(variant: str) -> None:
-    """The samples that cases/reduce.py shortens: the same lines, blocks for each row."""
+    """The samples that cases.fewer_rows shortens: the same lines, blocks for each row."""
 
     def path(sample: Any) -> Any:
         x, options = sample.arrays[0].build(), dict(sample.options)
@@ -1391,7 +1391,7 @@ def test_fewer_rows_take_the_same_path(variant: str) -> None:
 
     found = 0
     for sample in reduce_samples("float32", "small"):
-        fewer = reduce_fewer(sample)
+        fewer = fewer_rows(sample)
         if (
             fewer != sample
             and sample.elements <= 3341
