@@ -172,6 +172,26 @@ def test_every_length_around_the_lanes_of_a_cpu(variant: str, dtype: str) -> Non
 # ---- special values ----
 
 
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_batches_of_few_rows_have_the_same_bits_in_any_number(dtype: str, variant: str) -> None:
+    """A CPU multiplies the means of many such batches while they are in its cache."""
+    rng = np.random.default_rng(4)
+    for n, rows, cols, outputs in [(700, 8, 8, 16), (1030, 33, 3, 9), (300, 64, 11, 64)]:
+        x = rng.standard_normal((n, rows, cols)).astype(dtype)
+        matrix = rng.standard_normal((outputs, rows)).astype(dtype)
+        y = mean_matvec(x, matrix, backend="cpu", variant=variant)
+        want = matrix.astype(float) @ x.astype(float).mean(2).T
+        np.testing.assert_allclose(
+            y.astype(float), want, atol=0.02 if dtype == "float16" else 1e-5
+        )
+        for first in range(0, n, 100):
+            some = x[first : first + 100]
+            part = mean_matvec(some, matrix, backend="cpu", variant=variant)
+            assert np.array_equal(part, y[:, first : first + 100])
+    assert mean_matvec(x[:, :0], matrix[:, :0], backend="cpu", variant=variant).max() == 0
+
+
 @each_variant
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:

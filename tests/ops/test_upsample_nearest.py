@@ -7,6 +7,7 @@ test_contract.py for sizes, memory layouts and dtypes.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -521,6 +522,69 @@ def test_runs_of_a_cpu_end_anywhere() -> None:
             for variant in ("scalar", "simd", "threads")
         }
         assert len(found) == 1, (width, channels, scale, dtype)
+
+
+def test_short_rows_of_a_cpu_are_added_together() -> None:
+    """Rows of one plane, of planes of one row and of one image, of any runs."""
+    rng = np.random.default_rng(8)
+    shapes = [
+        (5, 7, 9),
+        (70, 1, 8),
+        (2, 3, 11, 6),
+        (3, 2, 40, 1),
+        (2, 2, 3, 5, 7),
+        (1, 2, 2, 300),
+    ]
+    scales = (2.0, 1.5, 2.7, 0.5, 4.0)
+    for at, (shape, first, last) in enumerate(itertools.product(shapes, scales, scales)):
+        scale = (first,) * (len(shape) - 3) + (last,)
+        out = [int(n * by) for n, by in zip(shape[2:], scale, strict=True)]
+        if min(out) == 0:
+            continue
+        dtype = ("float16", "float32", "float64", "int16", "complex64")[at % 5]
+        dy = (50 * rng.standard_normal((*shape[:2], *out))).astype(dtype)
+        for view in (dy, np.repeat(dy, 2, axis=1)[:, ::2]):
+            found = {
+                upsample_nearest_backward(
+                    view, shape, scale=scale, backend="cpu", variant=variant
+                ).tobytes()
+                for variant in ("scalar", "simd", "threads")
+            }
+            assert len(found) == 1, (shape, scale, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_elements_that_a_cpu_copies_are_sums(dtype: str) -> None:
+    """0 + -0 is 0, and a signalling nan becomes a quiet one, with each layout of dy."""
+    quiet = {2: 0xFD01, 4: 0xFFA00001, 8: 0xFFF4000000000001}
+    rng = np.random.default_rng(9)
+    for shape, scale in [
+        ((2, 3, 21, 9), 0.5),
+        ((2, 3, 8, 10), (0.5, 1.0)),
+        ((3, 2, 700), 0.8),
+        ((1, 2, 5, 6, 7), 0.4),
+        ((2, 40, 9, 7), 0.5),
+    ]:
+        by = scale if isinstance(scale, tuple) else (scale,) * (len(shape) - 2)
+        size = (*shape[:2], *(int(n * k) for n, k in zip(shape[2:], by, strict=True)))
+        dy = rng.standard_normal(size).astype(dtype_of(dtype))
+        parts = dy.view(np.float32) if dtype == "complex64" else dy
+        parts[rng.random(parts.shape) < 0.2] = -0.0
+        nans = rng.random(parts.shape) < 0.1
+        parts.view(f"u{parts.itemsize}")[nans] = quiet[parts.itemsize]
+        last = len(shape) == 4
+        given = np.ascontiguousarray(np.moveaxis(dy, 1, -1)) if last else dy
+        wide = np.repeat(given, 2, axis=-1)[..., ::2]
+        whole_shape = (shape[0], *shape[2:], shape[1]) if last else shape
+        layout = "NHWC" if last else "NCHW"
+        for view in (given, wide):
+            found = {
+                upsample_nearest_backward(
+                    view, whole_shape, scale=scale, layout=layout, backend="cpu", variant=name
+                ).tobytes()
+                for name in ("scalar", "simd", "threads")
+            }
+            assert len(found) == 1, (shape, scale)
 
 
 def test_all_variants_give_the_same_bits() -> None:

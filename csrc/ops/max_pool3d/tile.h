@@ -21,12 +21,19 @@ enum {
     MOST_ALONE = 8, /* elements of a window that shares none, which need no pass */
 };
 
+/* Rows of x, so many elements apart, and the keys of each: before, of n elements, after. */
+typedef struct key_rows {
+    int64_t rows, apart, before, n, after;
+    int64_t least; /* the key of what lies before and after */
+} key_rows;
+
 typedef struct loops {
     /* n elements of x as keys; position `first` of a plane is the first of them */
     void (*load)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
                  void *codes);
     void (*pack)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
                  void *codes);
+    void (*load_rows)(const void *x, const key_rows *of, void *keys);
     void (*join_rows)(void *keys, const void *x, const int64_t *at, int64_t n, int rows,
                       bool first);
     void (*store)(const void *keys, int64_t step, int64_t n, void *y);
@@ -160,6 +167,27 @@ load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end
     int64_t p[POOL_AXES] = {t->from[0] + slice, t->from[1] + begin, t->from[2] + lo[2]};
     if (slice < lo[0] || slice >= hi[0]) {
         fill_least(j, t, at, (end - begin) * cols);
+        return;
+    }
+    if (!j->plan->with_indices && by[2] == 1) {
+        const int64_t first = least_of(most_of(begin, lo[1]), end);
+        const int64_t last = most_of(least_of(end, hi[1]), first);
+        key_rows of = {.rows = last - first,
+                       .apart = by[1],
+                       .before = lo[2],
+                       .n = hi[2] - lo[2],
+                       .after = cols - hi[2],
+                       .least = j->least};
+        if (of.n == cols && by[1] == cols) { /* as one row */
+            of.n *= of.rows;
+            of.rows = of.n > 0;
+        }
+        const int64_t row = t->from[1] + first;
+        const char *x = t->x + (p[0] * by[0] + row * by[1] + p[2]) * j->loops->bytes;
+        fill_least(j, t, at, (first - begin) * cols);
+        at += (first - begin) * cols;
+        j->loops->load_rows(x, &of, t->keys + at * j->key_bytes);
+        fill_least(j, t, at + (last - first) * cols, (end - last) * cols);
         return;
     }
     const bool whole = lo[2] == 0 && hi[2] == cols && lo[1] <= begin && hi[1] >= end;

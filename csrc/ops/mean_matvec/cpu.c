@@ -4,7 +4,8 @@
  *
  * The means come first, one task per group of rows; they are stored in tiles of
  * batches, row by row, so that the product reads them contiguously.  Then comes the
- * product, a tile of batches and a block of outputs per task.
+ * product, a tile of batches and a block of outputs per task.  Where x has few rows, a
+ * task computes means and multiplies them while they are in its cache.
  */
 #include "elements.h"
 
@@ -35,6 +36,8 @@ enum {
     TERMS_ALONE = 16,      /* for each batch, from which on it is multiplied alone */
     SHORT = 64,            /* rows of x, up to which storing results costs the most */
     GROUP_BYTES = 1 << 17, /* of x per task */
+    JOINED = 64,           /* outputs, up to which means are multiplied in their task */
+    JOINED_BYTES = 1 << 16, /* of means of such a task */
 };
 
 /* The last so many of the lanes of a product: from keep + count on. */
@@ -213,17 +216,17 @@ copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
 }
 
 /*
- * Tiles of batches, from `tile` on, times `outputs` outputs from `output` on; the sums
- * of tile t begin at t * j->outputs rows of `acc`.  Rows of the matrix stay in L1 for
- * all tiles.  Not inlined: its copy would make the frame of the task too large.
+ * Tiles of batches, from `tile` on, whose means begin at `means`, times `outputs` outputs
+ * from `output` on; the sums of tile t begin at t * j->outputs rows of `acc`.  Rows of
+ * the matrix stay in L1 for all tiles.  Not inlined: its copy would make the frame of
+ * the task too large.
  */
 static __attribute__((noinline)) void
-multiply_tiles(const job *j, int64_t tile, int64_t tiles, int64_t output,
-               int64_t outputs, char *acc)
+multiply_tiles(const job *j, const char *means, int64_t tile, int64_t tiles,
+               int64_t output, int64_t outputs, char *acc)
 {
     const int64_t l = j->plan->rows, row_bytes = j->columns * j->value_bytes;
     const int64_t batches = j->plan->batches - tile * j->columns;
-    const char *means = j->means + tile * l * row_bytes;
     const int64_t apart = DEPTH + TILE_BYTES / 2 / j->value_bytes;
     _Alignas(64) char copy[OUTPUTS_AT_ONCE * (DEPTH * sizeof(double) + TILE_BYTES / 2)];
     memset(acc, 0, (size_t)(tiles * j->outputs * row_bytes));
@@ -303,10 +306,45 @@ product_block(void *context, int64_t i)
         multiply_alone(j, output, outputs, acc);
     }
     else {
-        multiply_tiles(j, tile, tiles, output, outputs, acc);
+        multiply_tiles(j, j->means + tile * p->rows * tile_bytes, tile, tiles, output,
+                       outputs, acc);
     }
     for (int64_t t = 0; t < tiles; t++) {
         put(j, acc + t * j->outputs * tile_bytes, output, outputs, tile + t);
+    }
+}
+
+/*
+ * Task i: the means of a set of tiles of batches, which stay in the cache, times all
+ * outputs.
+ */
+static void
+means_and_product(void *context, int64_t i, void *memory)
+{
+    const job *j = context;
+    const mean_matvec_plan *p = j->plan;
+    const int64_t tile = i * j->at_once, more = j->tiles - tile;
+    const int64_t tiles = more < j->at_once ? more : j->at_once;
+    const int64_t tile_bytes = j->columns * j->value_bytes;
+    const int64_t first = tile * j->columns, left = p->batches - first;
+    const int64_t batches = left < tiles * j->columns ? left : tiles * j->columns;
+    char *means = memory;
+    _Alignas(64) char acc[TASK_SUMS * TILE_BYTES];
+    if (batches < tiles * j->columns) {
+        memset(means + (tiles - 1) * p->rows * tile_bytes, 0,
+               (size_t)(p->rows * tile_bytes));
+    }
+    for (int64_t n = 0; n < batches && p->rows > 0; n++) {
+        const int64_t at = n / j->columns * p->rows * j->columns + n % j->columns;
+        row_means(j, first + n, 0, p->rows, means + at * j->value_bytes, j->columns);
+    }
+    for (int64_t output = 0; output < p->outputs; output += j->outputs) {
+        const int64_t rest = p->outputs - output;
+        const int64_t outputs = rest < j->outputs ? rest : j->outputs;
+        multiply_tiles(j, means, tile, tiles, output, outputs, acc);
+        for (int64_t t = 0; t < tiles; t++) {
+            put(j, acc + t * j->outputs * tile_bytes, output, outputs, tile + t);
+        }
     }
 }
 
@@ -331,6 +369,22 @@ choose_sets(job *j)
             j->at_once = at_once;
             j->outputs = outputs;
         }
+    }
+}
+
+/*
+ * How many tiles of few terms a task takes: the more, the longer are the pieces of rows of
+ * the result that it writes.
+ */
+static void
+choose_joined(job *j)
+{
+    const int64_t tile_bytes = j->columns * j->value_bytes * j->plan->rows;
+    j->at_once = 1;
+    while (2 * j->at_once <= TASK_SUMS / OUTPUTS_AT_ONCE &&
+           2 * j->at_once * tile_bytes <= JOINED_BYTES &&
+           j->tiles >= 2 * j->at_once * LEAST_TASKS) {
+        j->at_once *= 2;
     }
 }
 
@@ -364,7 +418,11 @@ run(gpo_call *call, bool parallel)
     const bool is_short = !j.is_alone && p->rows <= SHORT;
     j.at_once = 1;
     j.outputs = is_short ? OUTPUTS_AT_ONCE : OUTPUTS;
-    if (!is_short) {
+    const bool is_joined = is_short && j.tiles >= LEAST_TASKS && p->outputs <= JOINED;
+    if (is_joined) {
+        choose_joined(&j);
+    }
+    else if (!is_short) {
         choose_sets(&j);
     }
     j.sets = ceil_div(j.tiles, j.at_once);
@@ -374,10 +432,11 @@ run(gpo_call *call, bool parallel)
                                   (double)j.sets * (double)p->outputs;
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
-    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.columns * j.value_bytes);
+    const size_t tile_bytes = (size_t)(p->rows * j.columns * j.value_bytes);
+    const size_t means_bytes = is_joined ? 0 : (size_t)j.tiles * tile_bytes;
     const size_t matrix_bytes =
         in_place ? 0 : (size_t)(p->outputs * p->rows * j.value_bytes);
-    if (p->rows > 0) {
+    if (means_bytes + matrix_bytes > 0) {
         void *memory = NULL;
         gpo_status status = gpo_scratch(call, means_bytes + matrix_bytes, &memory);
         if (status) {
@@ -385,16 +444,20 @@ run(gpo_call *call, bool parallel)
         }
         j.means = memory;
         j.packed = j.means + means_bytes;
-        j.values = in_place ? j.matrix : j.packed;
-        j.pitch = in_place ? p->matrix_output : p->rows;
-        j.is_aliased = j.pitch * j.value_bytes % ALIASED == 0;
-        if (p->batches % j.columns != 0) {
-            /* columns of the last tile that have no batch */
-            const size_t last = (size_t)(p->rows * j.columns * j.value_bytes);
-            memset(j.means + means_bytes - last, 0, last);
-        }
-        if (!in_place) {
-            gpo_cpu_loop(j.parallel, p->outputs, pack_row, &j);
+    }
+    j.values = in_place ? j.matrix : j.packed;
+    j.pitch = in_place ? p->matrix_output : p->rows;
+    j.is_aliased = j.pitch * j.value_bytes % ALIASED == 0;
+    if (!in_place && p->rows > 0) {
+        gpo_cpu_loop(j.parallel, p->outputs, pack_row, &j);
+    }
+    if (is_joined) {
+        return gpo_cpu_work(call, j.parallel, j.sets, (size_t)j.at_once * tile_bytes,
+                            means_and_product, &j);
+    }
+    if (p->rows > 0) {
+        if (p->batches % j.columns != 0) { /* columns that have no batch */
+            memset(j.means + means_bytes - tile_bytes, 0, tile_bytes);
         }
         gpo_cpu_loop(j.parallel, ceil_div(p->batches * p->rows, j.group), mean_group,
                      &j);

@@ -23,16 +23,41 @@
 
 /* ---- the inner loops of three instruction sets ---- */
 
+/* A row of dy, and the row of dx that it goes to. */
+typedef struct line {
+    void *to;
+    const void *from;
+} line;
+
+/* What adding 0 does to the bits of a float: -0 becomes 0, a nan a quiet one. */
+typedef struct zero_added {
+    uint64_t minus_zero, size, inf; /* size: the bits without the sign; 0: no float */
+    uint64_t kept, quiet;           /* a nan becomes bits & kept | quiet */
+} zero_added;
+
 /* Loops that copy elements: see move.inc. */
 typedef struct moves {
     void (*twice)(void *to, const void *from, int64_t n);
     void (*pick)(void *to, const void *from, const int32_t *at, int64_t n);
+    void (*spread)(const line *lines, int64_t count, const int64_t *at, int64_t n,
+                   int64_t step, int64_t run, const zero_added *bits);
 } moves;
+
+/* Rows of dx, one after the other, and how rows of dy are added to them. */
+typedef struct row_runs {
+    const int64_t *rows;  /* row r of dx has the rows [rows[r], rows[r + 1]) of dy, */
+    int64_t count;        /* so many rows of dx, */
+    int64_t apart;        /* which are so many elements apart, */
+    int64_t n;            /* and so many elements of each of its rows */
+    const int64_t *first; /* element k has the elements [first[k], first[k + 1]) */
+    int64_t regular;      /* the first so many as in runs[run] */
+    int run;
+} row_runs;
 
 /* Loops that add elements: see sum.inc. */
 typedef struct sums {
     void (*add)(void *acc, const void *y, int64_t n);
-    void (*add_runs)(void *acc, const void *y, int run, int64_t n);
+    void (*add_rows)(void *acc, const void *y, const row_runs *of);
     void (*add_pixels)(void *acc, const void *y, int64_t inner, const int64_t *first,
                        int64_t n);
     void (*collect)(void *acc, int64_t step, const void *y, int64_t across,
@@ -42,11 +67,7 @@ typedef struct sums {
 } sums;
 
 /* The outputs of even and of odd elements that vectors add. */
-static const int runs[][2] = {{2, 2}, {2, 1}, {1, 0}, {3, 3}, {4, 4}};
-enum {
-    LONGEST = 4,
-    PIECE = 256, /* runs of 16-bit floats that are widened at once */
-};
+static const int runs[][2] = {{1, 1}, {2, 2}, {2, 1}, {1, 0}, {3, 3}, {4, 4}};
 
 #define GPO_LOOPS "../ops/upsample_nearest/loops.inc"
 #include "../../core/each_isa.h"
@@ -66,12 +87,13 @@ enum {
 };
 
 /* How a row of `from` becomes a row of `to`. */
-typedef enum row_mode { SAME, TWICE, RUNS, PIXELS, ANY } row_mode;
+typedef enum row_mode { SAME, TWICE, LINES, PIXELS, ANY } row_mode;
 
 typedef struct job {
     const upsample_nearest_plan *plan;
     const char *from;
     char *to;
+    gpo_dtype dtype; /* of backward */
     moves moves;
     sums sums;
     int64_t value_bytes; /* of a sum */
@@ -79,10 +101,13 @@ typedef struct job {
     int32_t *at; /* ANY forward: where each element of a row comes from */
     int64_t
         *first[UPSAMPLE_SPATIAL]; /* the first output of each element, and the end */
-    int run;                      /* RUNS: see runs[]... */
+    int run;                      /* LINES: see runs[]... */
     int64_t regular;              /* ...of the first so many elements */
+    int64_t at_once;              /* LINES: rows of dx */
     int64_t wide;                 /* pixels of dx whose 16-bit floats are widened */
-    int64_t block;                /* sums at once: whole pixels, if these are packed */
+    const int64_t *at64; /* where each pixel of dy goes; NULL: to every second */
+    bool is_pixel;       /* the channels of a pixel are contiguous */
+    int64_t block;       /* sums at once: whole pixels, if these are packed */
     bool is_packed;
     int64_t group;  /* rows of a task */
     int64_t piece;  /* elements of W of a task, on the larger side; even */
@@ -282,34 +307,12 @@ add_packed(const job *j, char *acc, const char *y, int64_t w, int64_t n)
     }
 }
 
-/* Adds one row of dy to elements [e, e + n) of a row of dx, most of them regular. */
-static void
-add_row_of_runs(const job *j, char *acc, const char *y, int64_t e, int64_t n)
-{
-    const int64_t from = e == 0 ? 0 : j->first[2][e];
-    const int64_t left = j->regular - e, some = left < n ? (left > 0 ? left : 0) : n;
-    j->sums.add_runs(acc, y + from * j->plan->bytes, j->run, some);
-    if (some < n) {
-        add_packed(j, acc + some * j->value_bytes, y, e + some, n - some);
-    }
-}
-
 /* Adds one row of dy to elements [e, e + n) of a row of dx. */
 static void
 backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
 {
     const upsample_nearest_plan *p = j->plan;
     const int64_t across = p->stride[UPSAMPLE_W] * p->bytes;
-    switch (j->mode) {
-        case SAME:
-            j->sums.add(acc, y + e * p->bytes, n);
-            return;
-        case RUNS:
-            add_row_of_runs(j, acc, y, e, n);
-            return;
-        default:
-            break;
-    }
     if (j->is_packed) {
         add_packed(j, acc, y, e / p->inner, n / p->inner);
         return;
@@ -339,24 +342,35 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
     }
 }
 
-/* Task i: a piece of a group of rows of dx. */
+/* Task i is a piece, [begin, end), of a group of rows of dx, [start, stop). */
+typedef struct piece {
+    int64_t start, stop, begin, end;
+} piece;
+
+static piece
+piece_of(const job *j, int64_t i)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t start = i / j->pieces * j->group;
+    const int64_t begin = i % j->pieces * j->piece;
+    return (piece){start, least(start + j->group, p->rows), begin,
+                   least(begin + j->piece, p->row)};
+}
+
 static void
 backward_task(void *context, int64_t i)
 {
     const job *j = context;
     const upsample_nearest_plan *p = j->plan;
-    const int64_t start = i / j->pieces * j->group;
-    const int64_t stop = least(start + j->group, p->rows);
-    const int64_t begin = i % j->pieces * j->piece;
-    const int64_t end = least(begin + j->piece, p->row);
+    const piece of = piece_of(j, i);
     _Alignas(64) char acc[BLOCK * sizeof(gpo_c128)];
-    row_index r = row_of(p, start);
-    for (int64_t t = start; t < stop; t++, next_row(p, &r)) {
+    row_index r = row_of(p, of.start);
+    for (int64_t t = of.start; t < of.stop; t++, next_row(p, &r)) {
         const int64_t d0 = j->first[0][r.d], d1 = j->first[0][r.d + 1];
         const int64_t h0 = j->first[1][r.h], h1 = j->first[1][r.h + 1];
         char *to = j->to + t * p->row * p->bytes;
-        for (int64_t e = begin; e < end; e += j->block) {
-            const int64_t n = least(j->block, end - e);
+        for (int64_t e = of.begin; e < of.end; e += j->block) {
+            const int64_t n = least(j->block, of.end - e);
             memset(acc, 0, (size_t)(n * j->value_bytes));
             for (int64_t d = d0; d < d1; d++) {
                 for (int64_t h = h0; h < h1; h++) {
@@ -368,34 +382,125 @@ backward_task(void *context, int64_t i)
     }
 }
 
-/*
- * Looks at the outputs of each element of W: as many for all, or for even and for odd
- * ones, but perhaps for a few at the end, or any number.
- */
+/* The most outputs of an element. */
+static int64_t
+longest_run(const int64_t *first, int64_t n)
+{
+    int64_t longest = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t run = first[k + 1] - first[k];
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* Looks at the outputs of each pixel of W. */
 static void
-take_runs(job *j)
+take_pixels(job *j)
 {
     enum { FEW = 7 }; /* channels that are added in one loop for each */
     const upsample_nearest_plan *p = j->plan;
-    const int64_t *first = j->first[2], width = p->axis[2].in;
+    const int64_t longest = longest_run(j->first[2], p->axis[2].in);
     j->block = BLOCK;
-    if (j->mode == SAME) {
-        return;
-    }
-    int64_t longest = 1;
-    for (int64_t w = 0; w < width; w++) {
-        const int64_t run = first[w + 1] - first[w];
-        longest = run > longest ? run : longest;
-    }
-    j->wide = p->inner > BLOCK ? 0 : WIDE / p->inner / longest;
+    j->wide = p->inner > BLOCK ? 0 : WIDE / p->inner / (longest > 1 ? longest : 1);
     j->is_packed = p->packed && (j->wide > 0 || (!j->sums.widen && p->inner <= BLOCK));
     j->is_packed = j->is_packed && (j->sums.widen || p->inner == 1 || p->inner >= FEW);
-    if (!j->is_packed) {
+    if (j->is_packed) {
+        j->block = BLOCK / p->inner * p->inner;
+    }
+}
+
+/* ---- backward: rows of contiguous elements ---- */
+
+/*
+ * Adds what belongs to elements [e, e + n) of `count` rows of dx from *r on, in plane d
+ * of dy; the rows of dy lie one after the other, or are one.
+ */
+static void
+add_lines(const job *j, char *acc, const row_index *r, int64_t d, int64_t count,
+          int64_t e, int64_t n)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t *rows = j->first[1] + r->h, *first = j->first[2];
+    const int64_t from = first ? first[e] : e, to = first ? first[e + n] : e + n;
+    const int64_t left = j->regular - e;
+    row_runs of = {.rows = rows,
+                   .count = count,
+                   .apart = p->stride[UPSAMPLE_H],
+                   .n = n,
+                   .first = first ? first + e : NULL,
+                   .regular = left < n ? (left > 0 ? left : 0) : n,
+                   .run = j->run};
+    const char *y = row_from(j, r, d, rows[0]) + from * p->bytes;
+    const int64_t stretch = rows[count] - rows[0];
+    if (!j->sums.widen) {
+        j->sums.add_rows(acc, y, &of);
         return;
     }
-    j->block = BLOCK / p->inner * p->inner;
-    const int64_t even = first[1], odd = width > 1 ? first[2] - first[1] : even;
-    for (size_t k = 0; p->inner == 1 && k < sizeof runs / sizeof *runs; k++) {
+    const sums *wide_sums = &sums_of[gpo_cpu_isa()][GPO_F32];
+    _Alignas(64) float wide[WIDE];
+    if (count > 1) { /* whole rows */
+        j->sums.widen(y, stretch * of.apart, wide);
+        wide_sums->add_rows(acc, wide, &of);
+        return;
+    }
+    static const int64_t one[] = {0, 1};
+    of.rows = one;
+    for (int64_t h = 0; h < stretch; h++) {
+        j->sums.widen(y + h * of.apart * p->bytes, to - from, wide);
+        wide_sums->add_rows(acc, wide, &of);
+    }
+}
+
+static void
+lines_task(void *context, int64_t i)
+{
+    const job *j = context;
+    const upsample_nearest_plan *p = j->plan;
+    const piece of = piece_of(j, i);
+    _Alignas(64) char acc[BLOCK * sizeof(gpo_c128)];
+    row_index r = row_of(p, of.start);
+    for (int64_t t = of.start; t < of.stop;) {
+        const int64_t d0 = j->first[0][r.d], d1 = j->first[0][r.d + 1];
+        const int64_t rows = least(j->at_once, least(of.stop - t, p->axis[1].in - r.h));
+        char *to = j->to + t * p->row * p->bytes;
+        for (int64_t e = of.begin; e < of.end; e += j->block) {
+            const int64_t n = least(j->block, of.end - e);
+            memset(acc, 0, (size_t)(rows * n * j->value_bytes));
+            for (int64_t d = d0; d < d1; d++) {
+                add_lines(j, acc, &r, d, rows, e, n);
+            }
+            j->sums.round(to + e * p->bytes, acc, rows * n);
+        }
+        t += rows;
+        r.h += rows - 1;
+        next_row(p, &r);
+    }
+}
+
+/*
+ * Looks at the outputs of each element of W: as many for all, or for even and for odd
+ * ones, but perhaps for a few at the end, or any number.  Returns false where the rows
+ * are no LINES.
+ */
+static bool
+take_lines(job *j)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t *first = j->first[2], width = p->axis[2].in;
+    if (!p->packed || p->inner > 1) {
+        return false;
+    }
+    const int64_t longest = first ? longest_run(first, width) : 1;
+    const int64_t wide = longest > 0 ? WIDE / longest : WIDE;
+    j->block = j->sums.widen ? least(BLOCK, wide) & ~(int64_t)1 : BLOCK;
+    if (j->block == 0) {
+        return false;
+    }
+    const int64_t even = first ? first[1] : 1;
+    const int64_t odd = first && width > 1 ? first[2] - first[1] : even;
+    j->regular = first ? 0 : width;
+    for (size_t k = 0; first && k < sizeof runs / sizeof *runs; k++) {
         int64_t w = 0;
         while (runs[k][0] == even && runs[k][1] == odd && w < width &&
                first[w + 1] - first[w] == (w & 1 ? odd : even)) {
@@ -403,44 +508,225 @@ take_runs(job *j)
         }
         w -= even != odd ? w & 1 : 0;
         if (w > 1) {
-            j->mode = RUNS;
             j->run = (int)k;
             j->regular = w;
         }
+    }
+    const int64_t dy_row = p->axis[2].out,
+                  most = longest_run(j->first[1], p->axis[1].in);
+    j->at_once = 1;
+    if (p->stride[UPSAMPLE_H] == dy_row && p->row <= j->block) {
+        j->at_once = BLOCK / p->row;
+        if (j->sums.widen && most > 0) {
+            j->at_once = least(j->at_once, WIDE / (most * dy_row));
+        }
+        j->at_once = j->at_once < 1 ? 1 : j->at_once;
+    }
+    j->mode = LINES;
+    return true;
+}
+
+/* ---- backward: no element has two outputs ---- */
+
+static const zero_added *
+zero_added_to(gpo_dtype dtype)
+{
+    static const zero_added none = {0};
+    static const zero_added f16 = {0x8000, 0x7fff, 0x7c00, 0x8000, 0x7e00};
+    static const zero_added bf16 = {0x8000, 0x7fff, 0x7f80, 0, 0x7fc0};
+    static const zero_added f32 = {0x80000000, 0x7fffffff, 0x7f800000, 0xffffffff,
+                                   0x00400000};
+    static const zero_added f64 = {UINT64_C(1) << 63, INT64_MAX, UINT64_C(0x7ff) << 52,
+                                   UINT64_MAX, UINT64_C(1) << 51};
+    switch (dtype) {
+        case GPO_F16:
+            return &f16;
+        case GPO_BF16:
+            return &bf16;
+        case GPO_F32:
+        case GPO_C64:
+            return &f32;
+        case GPO_F64:
+        case GPO_C128:
+            return &f64;
+        default:
+            return &none;
+    }
+}
+
+enum {
+    LINES_AT_ONCE = 64,
+    CLEARED_BYTES = 1 << 14, /* of dx: still in L1 when elements are put there */
+};
+
+/* Elements [of->begin, of->end) of some rows of dx, from their rows of dy. */
+static void
+spread_lines(const job *j, const piece *of, line *lines, int64_t count)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const gpo_dtype dtype = j->dtype;
+    const zero_added *bits = zero_added_to(dtype);
+    const int64_t parts = gpo_dtypes[dtype].kind == 'c' ? 2 : 1;
+    if (j->mode == SAME) {
+        static const int64_t here = 0;
+        for (int64_t k = 0; k < count; k++) {
+            lines[k].to = (char *)lines[k].to + of->begin * p->bytes;
+            lines[k].from = (const char *)lines[k].from + of->begin * p->bytes;
+        }
+        j->moves.spread(lines, count, &here, 1, 0, (of->end - of->begin) * parts, bits);
+        return;
+    }
+    const int64_t first = j->first[2][of->begin / p->inner];
+    const int64_t n = j->first[2][of->end / p->inner] - first;
+    const int64_t by = p->stride[UPSAMPLE_W], pixel = j->is_pixel ? p->inner : 1;
+    for (int64_t k = 0; k < count; k++) {
+        lines[k].from = (const char *)lines[k].from + first * by * p->bytes;
+        if (!j->at64) {
+            lines[k].to = (char *)lines[k].to + 2 * first * p->bytes;
+        }
+    }
+    for (int64_t c = 0; c < p->inner; c += pixel) {
+        j->moves.spread(lines, count, j->at64 ? j->at64 + first : NULL, n, by * parts,
+                        pixel * parts, bits);
+        for (int64_t k = 0; k < count; k++) {
+            lines[k].to = (char *)lines[k].to + p->bytes;
+            lines[k].from =
+                (const char *)lines[k].from + p->stride[UPSAMPLE_I] * p->bytes;
+        }
+    }
+}
+
+/* Task i: a piece of a group of rows of dx, most of whose elements are 0. */
+static void
+spread_task(void *context, int64_t i)
+{
+    const job *j = context;
+    const upsample_nearest_plan *p = j->plan;
+    const piece of = piece_of(j, i);
+    const int64_t bytes = (of.end - of.begin) * p->bytes;
+    const int64_t fits = CLEARED_BYTES / bytes, most = fits > 1 ? fits : 1;
+    line lines[LINES_AT_ONCE];
+    row_index r = row_of(p, of.start);
+    for (int64_t t = of.start, next; t < of.stop; t = next) {
+        next = least(t + (j->pieces > 1 ? 1 : least(most, LINES_AT_ONCE)), of.stop);
+        int64_t count = 0;
+        memset(j->to + (t * p->row + of.begin) * p->bytes, 0,
+               (size_t)((next - t) * bytes));
+        for (int64_t k = t; k < next; k++, next_row(p, &r)) {
+            const int64_t d = j->first[0][r.d], h = j->first[1][r.h];
+            if (d < j->first[0][r.d + 1] && h < j->first[1][r.h + 1]) {
+                lines[count].to = j->to + k * p->row * p->bytes;
+                lines[count++].from = row_from(j, &r, d, h);
+            }
+        }
+        spread_lines(j, &of, lines, count);
+    }
+}
+
+/* Whether each element of dx is one of dy, or 0. */
+static bool
+is_spread(const job *j)
+{
+    const upsample_axis *axis = j->plan->axis;
+    return longest_run(j->first[0], axis[0].in) <= 1 &&
+           longest_run(j->first[1], axis[1].in) <= 1 &&
+           (!j->first[2] || longest_run(j->first[2], axis[2].in) <= 1);
+}
+
+/* Where each pixel of a row of dy goes. */
+static void
+take_places(job *j, int64_t *at)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const upsample_axis *w = &p->axis[2];
+    const int64_t parts = gpo_dtypes[j->dtype].kind == 'c' ? 2 : 1;
+    j->is_pixel = p->inner == 1 || p->stride[UPSAMPLE_I] == 1;
+    j->block = p->inner;
+    if (j->mode == SAME) {
+        return;
+    }
+    bool doubled = p->packed && p->inner * parts == 1 && 2 * w->out <= w->in;
+    for (int64_t i = 0; i < w->out; i++) {
+        const int64_t source = source_of(w, i);
+        at[i] = source * p->inner * parts;
+        doubled = doubled && source == 2 * i;
+    }
+    j->at64 = doubled ? NULL : at;
+}
+
+/* ---- backward: start ---- */
+
+/*
+ * Rows whose elements are not moved along W are rows of more elements, and contiguous
+ * planes of one row are the rows of one plane.
+ */
+static void
+fold(upsample_nearest_plan *p)
+{
+    static const upsample_axis same = {.inverse = 1.0F, .log = 0};
+    upsample_axis *axis = p->axis;
+    if (p->packed && axis[2].log == 0) {
+        axis[2] = same;
+        axis[2].in = axis[2].out = p->row;
+        p->inner = p->stride[UPSAMPLE_W] = 1;
+    }
+    if (p->inner == 1 && p->images == 1 && axis[0].out == 1 && axis[0].in == 1 &&
+        axis[1].out == 1 && axis[1].in == 1) {
+        axis[1] = same;
+        axis[1].in = axis[1].out = p->channels;
+        p->stride[UPSAMPLE_H] = p->stride[UPSAMPLE_B];
+        p->channels = 1;
     }
 }
 
 static gpo_status
 backward(gpo_call *call, bool parallel)
 {
-    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    upsample_nearest_plan plan = *upsample_nearest_plan_of(call);
+    const upsample_nearest_plan *p = &plan;
     const upsample_axis *depth = &p->axis[0], *height = &p->axis[1], *w = &p->axis[2];
     const gpo_dtype dtype = call->out[0].dtype;
     const bool is_half = dtype == GPO_F16 || dtype == GPO_BF16;
     if (p->size == 0) {
         return GPO_OK;
     }
+    fold(&plan);
     job j = {
         .plan = p,
         .from = call->in[0].data,
         .to = call->out[0].data,
+        .dtype = dtype,
+        .moves = moves_of[gpo_cpu_isa()][part_of(dtype)],
         .sums = sums_of[gpo_cpu_isa()][gpo_unsigned_of(dtype)],
         .value_bytes = is_half ? (int64_t)sizeof(float) : p->bytes,
         .mode = mode_of(p),
     };
     void *memory = NULL;
-    gpo_status status = set_first(call, &j, j.mode != SAME, 0, &memory);
+    const bool same = j.mode == SAME;
+    gpo_status status =
+        set_first(call, &j, !same, same ? 0 : (size_t)w->out * sizeof *j.at64, &memory);
     if (status) {
         return status;
     }
-    take_runs(&j);
+    j.first[2] = same ? NULL : j.first[2];
+    void (*task)(void *context, int64_t i) = backward_task;
+    if (is_spread(&j)) {
+        task = spread_task;
+        take_places(&j, memory);
+    }
+    else if (take_lines(&j)) {
+        task = lines_task;
+    }
+    else {
+        take_pixels(&j);
+    }
     const double fed = (double)depth->out * (double)height->out * (double)w->out /
                        ((double)depth->in * (double)height->in * (double)w->in);
     const int64_t elements = (int64_t)(TASK_BYTES / ((fed + 1) * (double)p->bytes)) + 1;
     j.piece = least(ceil_div(elements, j.block) * j.block, p->row);
     j.pieces = ceil_div(p->row, j.piece);
     j.group = j.pieces > 1 ? 1 : elements / p->row + 1;
-    run_tasks(&j, parallel, backward_task);
+    run_tasks(&j, parallel, task);
     return GPO_OK;
 }
 

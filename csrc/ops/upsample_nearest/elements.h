@@ -19,6 +19,13 @@ mover_of(gpo_dtype dtype)
     return gpo_dtypes[dtype].kind == 'c' ? dtype : by_bytes[gpo_dtypes[dtype].bytes];
 }
 
+/* The dtype whose loops move the parts of elements: two of a complex number. */
+static inline gpo_dtype
+part_of(gpo_dtype dtype)
+{
+    return dtype == GPO_C64 ? GPO_U32 : dtype == GPO_C128 ? GPO_U64 : mover_of(dtype);
+}
+
 /* ---- sums: plus_F16 adds an element, rounded_F16 rounds a sum to an element ---- */
 
 /* The type of a sum. */
