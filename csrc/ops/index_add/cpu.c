@@ -80,7 +80,8 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
     gpo_status status = GPO_OK;
     j->loops = tables[isa]; /* for positions, which need no kind of sums */
     const bool sparse = p->dtype == GPO_F32 && p->count <= p->length / SPARSE;
-    j->is_checked = many && (p->inner >= COUNTED || sparse) &&
+    const bool sure = p->count > INDEX_ADD_FEW_ROWS * p->length; /* one has many */
+    j->is_checked = many && !sure && (p->inner >= COUNTED || sparse) &&
                     is_narrow_float(p->dtype) && p->outer > 0;
     if (j->is_checked) {
         status = find_many(call, j, &many);
@@ -425,6 +426,67 @@ add_all(job *j, bool parallel)
     return first_bad(j, shared);
 }
 
+/* ---- an ascending index ---- */
+
+typedef struct runs_job {
+    ascending index;
+    const index_add_plan *plan;
+    const runs *runs;
+    const void *source, *x;
+    void *out;
+    bool adds; /* else the parts are only checked */
+    bool good[ASCENDING_PARTS];
+} runs_job;
+
+static void
+take_part(void *context, int64_t part)
+{
+    runs_job *r = context;
+    r->good[part] = r->adds ? r->runs->sum[r->plan->dtype](&r->index, part, r->source,
+                                                           r->plan->alpha, r->x, r->out)
+                            : r->runs->ascends(&r->index, part);
+}
+
+static bool
+take_parts(runs_job *r, bool adds, bool parallel)
+{
+    r->adds = adds;
+    gpo_cpu_loop(parallel, r->index.parts, take_part, r);
+    bool good = true;
+    for (int64_t i = 0; i < r->index.parts; i++) {
+        good &= r->good[i];
+    }
+    return good;
+}
+
+/*
+ * Adds rows of one element whose index ascends; false if it does not, and where it must be
+ * known to be good before, nothing is written then.
+ */
+static bool
+add_ascending(const job *j, gpo_isa isa, bool parallel)
+{
+    static const runs *const tables[GPO_NISA] = GPO_EACH_ISA(&runs);
+    const index_add_plan *p = j->plan;
+    runs_job r = {.index = {.index = j->index,
+                            .is_wide = p->is_wide,
+                            .n = p->count,
+                            .size = p->length},
+                  .plan = p,
+                  .runs = tables[isa],
+                  .source = j->source,
+                  .x = j->x->data,
+                  .out = j->out->data};
+    if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 ||
+        !r.runs->sum[p->dtype] || p->length * (int64_t)sizeof(double) <= KEPT_BYTES || !gpo_array_is_contiguous(j->x) ||
+        !ascending_look(&r.index)) {
+        return false;
+    }
+    const bool first = p->is_first || r.x == r.out;
+    return (!first || take_parts(&r, false, parallel)) &&
+           (take_parts(&r, true, parallel) || first);
+}
+
 /* ---- the variants ---- */
 
 static gpo_status
@@ -440,8 +502,11 @@ run(gpo_call *call, int variant)
     const int64_t elements = j.out->size + p->outer * p->inner * p->count;
     const bool large = variant != GPO_CPU_SCALAR && elements >= WORTH_A_TEAM;
     const bool parallel = variant == GPO_CPU_THREADS && large;
-    gpo_status status =
-        take_sums(call, &j, variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa());
+    const gpo_isa isa = variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa();
+    if (variant != GPO_CPU_SCALAR && add_ascending(&j, isa, parallel)) {
+        return GPO_OK;
+    }
+    gpo_status status = take_sums(call, &j, isa);
     j.bytes = gpo_dtypes[j.x->dtype].bytes;
     j.part_bytes = gpo_dtypes[p->dtype].bytes;
     j.sums = j.out->data;

@@ -10,6 +10,7 @@
 
 #include "sums.h"
 
+#include "../../core/ascending.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
@@ -53,6 +54,13 @@ typedef struct loops {
                          int64_t *k);
     bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
 } loops;
+
+/* The loops of an ascending index of rows of one element; sum: NULL for other dtypes. */
+typedef struct runs {
+    bool (*ascends)(const ascending *a, int64_t part);
+    bool (*sum[GPO_NDTYPES])(const ascending *a, int64_t part, const void *source,
+                             double alpha, const void *x, void *out);
+} runs;
 
 /* ---- the inner loops of three instruction sets ---- */
 
