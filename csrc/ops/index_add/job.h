@@ -80,8 +80,13 @@ enum {
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
+    BUCKETS = 1 << 10, /* of destinations, whose rows are counted together */
+    WAYS = 4,
+    COUNTED_ROWS = 256, /* rows counted by buckets before they are added */
     SPARSE = 3, /* destinations for each source row, so that most have none */
 };
+
+typedef struct buckets buckets; /* in cpu.c */
 
 typedef struct job {
     const index_add_plan *plan;
@@ -94,6 +99,8 @@ typedef struct job {
     char *sums;      /* outer x length x inner: out itself, or wider */
     char *own;       /* stretches - 1 tables of length x inner sums, or one in turn */
     bool is_checked; /* the whole index is known to be good, but may change */
+    bool is_lone;    /* rows of one float32, summed in out and now and then moved */
+    struct buckets *buckets; /* their destinations */
     bool is_sparse;  /* only the sums of destinations that have rows are used */
     int64_t slices;  /* of the columns */
     int64_t ranges;  /* of destinations */
