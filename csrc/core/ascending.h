@@ -1,6 +1,6 @@
 /*
- * ascending.h  Sums of the runs of an ascending index, on the CPU: the look at an index,
- * its parts.  See ascending.inc for the loops.
+ * ascending.h  Sums of the runs of an ascending index, on the CPU.  Order: the look at an
+ * index, its lanes, sums in registers.  See ascends.inc and ascending.inc for the loops.
  *
  * The elements of a place are then neighbours, so their sum stays in a register and is
  * stored once, and every part of the index owns a range of places.  A part begins with a
@@ -20,10 +20,11 @@
 enum {
     ASCENDING_LEAST = 1 << 11, /* entries of an index that is looked at */
     ASCENDING_LOOKS = 64,
-    ASCENDING_LANES = 4,       /* of a part, added in turn: each waits for its own sum */
-    ASCENDING_PART = 1 << 13,  /* entries, at least, of one of several parts */
+    ASCENDING_LANES = 4,      /* of a part, added in turn: each waits for its own sum */
+    ASCENDING_PART = 1 << 13, /* entries, at least, of one of several parts */
     ASCENDING_PARTS = 32,
-    ASCENDING_BLOCK = 128,     /* entries of a lane that are checked before they are added */
+    ASCENDING_BLOCK =
+        128, /* entries of a lane that are checked before they are added */
 };
 
 typedef struct ascending {
@@ -72,7 +73,8 @@ ascending_look(ascending *a)
     }
     int64_t last = -1, same = 0;
     for (int64_t k = 0; k < ASCENDING_LOOKS; k++) {
-        const int64_t place = ascending_entry(a, k * (a->n - 1) / (ASCENDING_LOOKS - 1));
+        const int64_t place =
+            ascending_entry(a, k * (a->n - 1) / (ASCENDING_LOOKS - 1));
         if (place < last || place < 0 || place >= a->size) {
             return false;
         }
@@ -102,9 +104,10 @@ ascending_look(ascending *a)
 
 /* A stretch of the index that is added entry by entry, and the places it owns. */
 typedef struct ascending_lane {
-    int64_t next, end;         /* entries that are left */
-    int64_t last;              /* the place of the entry before; -1: none */
-    int64_t low, open, limit;  /* places [low, limit); those from `open` on have nothing */
+    int64_t next, end; /* entries that are left */
+    int64_t last;      /* the place of the entry before; -1: none */
+    int64_t low, open,
+        limit; /* places [low, limit); those from `open` on have nothing */
 } ascending_lane;
 
 static inline void
@@ -112,8 +115,11 @@ ascending_lanes(const ascending *a, int64_t part, ascending_lane *lane)
 {
     for (int64_t l = 0; l < ASCENDING_LANES; l++) {
         const int64_t k = part * ASCENDING_LANES + l;
-        lane[l] = (ascending_lane){.next = a->first[k], .end = a->first[k + 1], .last = -1,
-                                   .low = a->place[k], .open = a->place[k],
+        lane[l] = (ascending_lane){.next = a->first[k],
+                                   .end = a->first[k + 1],
+                                   .last = -1,
+                                   .low = a->place[k],
+                                   .open = a->place[k],
                                    .limit = a->place[k + 1]};
     }
 }
@@ -132,8 +138,8 @@ ascending_block(const ascending_lane *lane, int lanes)
 
 /*
  * A sum in a register: nothing is kept where mask is 0, all where it is -1; the bits
- * `start`, 0 where something is kept, are taken instead.  Doubles are in a vector register, since
- * a branch would often be mispredicted.
+ * `start`, 0 where something is kept, are taken instead.  Doubles are in a vector
+ * register, since a branch would often be mispredicted.
  */
 typedef uint64_t held_U64;
 typedef double held_F64 __attribute__((vector_size(16)));

@@ -433,7 +433,8 @@ static void
 move_back(const job *j, const buckets *all)
 {
     for (int64_t k = 0; k < j->plan->length; k++) {
-        const int64_t rank = all->rank[k >> all->shift], each = (int64_t)1 << all->shift;
+        const int64_t rank = all->rank[k >> all->shift],
+                      each = (int64_t)1 << all->shift;
         float *out = (float *)j->sums + k;
         if (rank < 0) {
             k |= each - 1; /* the next bucket */
@@ -456,7 +457,8 @@ add_counted(const job *j, buckets *all)
     int64_t k[2][COUNTED_ROWS], rows = 0;
     bool is_full = false;
     for (int64_t s = 0, turn = 0; s < p->count || rows > 0; turn ^= 1) {
-        const int64_t left = p->count - s, n = left < COUNTED_ROWS ? left : COUNTED_ROWS;
+        const int64_t left = p->count - s,
+                      n = left < COUNTED_ROWS ? left : COUNTED_ROWS;
         int64_t *next = k[turn];
         const int64_t good = positions_of(j, s, n, next);
         if (good < n) {
@@ -467,8 +469,8 @@ add_counted(const job *j, buckets *all)
         }
         const bool fills = count_buckets(all, n, next);
         if (rows > 0) {
-            j->loops->add(j->sums, 1, k[turn ^ 1], NULL, rows, from + (s - rows) * p->by_row,
-                          1, p);
+            j->loops->add(j->sums, 1, k[turn ^ 1], NULL, rows,
+                          from + (s - rows) * p->by_row, 1, p);
         }
         if (is_full) {
             move_full(j, all);
@@ -681,8 +683,8 @@ add_ascending(const job *j, bool parallel)
                   .x = j->x->data,
                   .out = j->out->data};
     if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 ||
-        !r.runs->sum[p->dtype] || p->length * (int64_t)sizeof(double) <= KEPT_BYTES || !gpo_array_is_contiguous(j->x) ||
-        !ascending_look(&r.index)) {
+        !r.runs->sum[p->dtype] || p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
+        !gpo_array_is_contiguous(j->x) || !ascending_look(&r.index)) {
         return false;
     }
     const bool first = p->is_first || r.x == r.out;

@@ -80,10 +80,10 @@ enum {
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
-    BUCKETS = 1 << 10, /* of destinations, whose rows are counted together */
+    BUCKETS = 1 << 10,      /* of destinations, whose rows are counted together */
     WAYS = 4,
     COUNTED_ROWS = 256, /* rows counted by buckets before they are added */
-    SPARSE = 3, /* destinations for each source row, so that most have none */
+    SPARSE = 3,         /* destinations for each source row, so that most have none */
 };
 
 typedef struct buckets buckets; /* in cpu.c */
@@ -101,9 +101,9 @@ typedef struct job {
     bool is_checked; /* the whole index is known to be good, but may change */
     bool is_lone;    /* rows of one float32, summed in out and now and then moved */
     struct buckets *buckets; /* their destinations */
-    bool is_sparse;  /* only the sums of destinations that have rows are used */
-    int64_t slices;  /* of the columns */
-    int64_t ranges;  /* of destinations */
+    bool is_sparse;          /* only the sums of destinations that have rows are used */
+    int64_t slices;          /* of the columns */
+    int64_t ranges;          /* of destinations */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
     int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */

@@ -30,8 +30,8 @@ enum {
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
     ENOUGH_CHUNKS = 8,
-    SHARE = 4,   /* elements in a chunk for each place of its table, at least */
-    WORTH = 16,  /* where there are enough chunks */
+    SHARE = 4,         /* elements in a chunk for each place of its table, at least */
+    WORTH = 16,        /* where there are enough chunks */
     STRIP = 512,       /* places combined at a time */
     CLEARED = 1 << 16, /* bytes cleared at a time */
     WORTH_A_TEAM = 1 << 20, /* bytes of sums that threads share to clear and to round */
@@ -182,7 +182,7 @@ fill_tables(job *j, int64_t i, char *tables)
             const int64_t held = f->locate[index](places + done * j->index.bytes,
                                                   m - done, size, j->plan->mode, at);
             f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held,
-                            0);
+                           0);
             k += held;
             if (done + held < m) {
                 break;
