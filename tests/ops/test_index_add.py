@@ -7,6 +7,7 @@ test_contract.py for values on all sizes, layouts and dtypes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -1365,3 +1366,81 @@ def test_sums_of_every_half_on_a_cpu(variant: str) -> None:
             want = index_add(x[:n], places, rows, backend="cpu", variant="scalar")
             np.testing.assert_array_equal(got, want)
             np.testing.assert_array_equal(got, every[:n])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_ascending_index_keeps_the_order_of_rows_on_a_cpu(dtype: str, threads: int) -> None:
+    """The parts of the index change no bit; one step down, or a bad entry, is found."""
+    rng = np.random.default_rng(18)
+    length = 40_000
+    gpuopt.set_num_threads(threads)
+    for n in (2048, 20_000, 100_000):
+        index = np.sort(rng.integers(0, length, n))
+        fallen = index.copy()
+        fallen[[n // 3, n // 3 + 1]] = index[-1], index[0]
+        x = rng.standard_normal(length).astype(dtype)
+        x[::7] = -0.0
+        source = (rng.standard_normal(n) * 2.0 ** rng.integers(-9, 9, n)).astype(dtype)
+        for places in (index, fallen):
+            want = x.astype(np.float64)
+            np.add.at(want, places, 0.5 * source.astype(np.float64))
+            for kind, variant in itertools.product((np.int32, np.int64), ("simd", "threads")):
+                for out in (None, x.copy()):
+                    start = x if out is None else out
+                    got = index_add(start, places.astype(kind), source, alpha=0.5, out=out,
+                                    backend="cpu", variant=variant)  # fmt: skip
+                    if places is index or dtype == "float64":
+                        assert got.tobytes() == want.astype(dtype).tobytes()
+                    else:
+                        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+        out, bad = x.copy(), np.append(index[:-1], length)
+        with pytest.raises(IndexError, match=f"position {n - 1} "):
+            index_add(out, bad, source, out=out, backend="cpu")
+        assert out.tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_a_few_destinations_with_many_rows_on_a_cpu(variant: str) -> None:
+    """Sums of float32 are moved to float64 before a bucket has many; others keep their bits."""
+    rng = np.random.default_rng(19)
+    length, n = 100_000, 30_000
+    x = np.ones(length, np.float32)
+    x[::7] = -0.0
+    x[3::7] = np.nan
+    hot = rng.choice(length, 5, replace=False) // 7 * 7 + 1
+    index = np.where(rng.random(n) < 0.6, rng.choice(hot, n), rng.integers(0, length, n))
+    source = small_after_large(rng, np.dtype(np.float32), n)
+    exact, total = exact_sums(x[:, None], index, source[:, None])
+    met = np.bincount(index, minlength=length) + 1.0
+    untouched = np.bincount(index, minlength=length) == 0
+    for step in (1, 2):
+        rows = np.repeat(source, step)[::step]
+        for out in (None, x.copy()):
+            start = x if out is None else out
+            got = index_add(start, index, rows, out=out, backend="cpu", variant=variant)
+            assert got[untouched].tobytes() == x[untouched].tobytes()
+            bound = (np.minimum(met, 1024) + 4) * 2.0**-24 * total[:, 0]
+            bound += met * 2.0**-53 * total[:, 0] + 2.0**-24 * np.abs(exact[:, 0])
+            error = np.abs(got.astype(np.float64) - exact[:, 0])
+            assert np.all((error <= bound) | np.isnan(x))
+            assert np.all(np.isnan(got) == np.isnan(x))
+    out, bad = x.copy(), np.append(index[:-1], length)
+    with pytest.raises(IndexError, match=f"position {n - 1} "):
+        index_add(out, bad, source, out=out, backend="cpu", variant=variant)
+    assert out.tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_rows_of_float16_of_every_width_on_a_cpu(variant: str) -> None:
+    """Whole vectors and rests, in float32 and in float64."""
+    rng = np.random.default_rng(20)
+    for width in (*range(2, 35), 64, 127):
+        for length, n in ((3, 40), (2, 2100), (900, 1200)):
+            x = rng.integers(-9, 9, (length, width)).astype(np.float16)
+            index = rng.integers(0, length, n)
+            source = rng.integers(-2, 3, (n, width)).astype(np.float16)
+            want = x.astype(np.float64)
+            np.add.at(want, index, source.astype(np.float64))
+            got = index_add(x, index, source, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, want.astype(np.float16))

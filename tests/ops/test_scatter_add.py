@@ -877,3 +877,44 @@ def test_a_sorted_index_on_a_cpu(variant: str) -> None:
             )
             np.testing.assert_array_equal(wrapped, want)
             index[n // 2] -= size
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_runs_of_a_long_ascending_index_on_a_cpu(dtype: str, variant: str) -> None:
+    """Each part owns its places; one step down, or a bad index, is found by the checks."""
+    rng = np.random.default_rng(16)
+    size = 40_000
+    for n in (2048, 2500, 20_000, 70_001):
+        index = np.sort(rng.integers(0, size, n))
+        values = rng.integers(-9, 9, n).astype(dtype)
+        fallen = index.copy()
+        fallen[[n // 3, n // 3 + 1]] = index[-1], index[0]
+        spaced = np.sort(np.minimum(rng.random(n) ** 4 * size, size - 1).astype(np.int64))
+        for places in (index, fallen, spaced, index - size):
+            want = np.bincount(places % size, values, size)
+            for kind in (np.int32, np.int64):
+                got = scatter_add(
+                    values, places.astype(kind), size, backend="cpu", variant=variant
+                )
+                np.testing.assert_array_equal(got, want)
+        bad = np.append(index[:-1], size)
+        out = np.full(size, 7, np.int64 if "int" in dtype else dtype)
+        for given in (None, out):
+            with pytest.raises(IndexError, match=f"position {n - 1} "):
+                scatter_add(values, bad, size, out=given, backend="cpu", variant=variant)
+        assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_an_ascending_index_keeps_the_order_of_elements_on_a_cpu(threads: int) -> None:
+    """The parts of the index change no bit: the sums are those of one loop in order."""
+    rng = np.random.default_rng(17)
+    index = np.sort(rng.integers(0, 40_000, 100_000))
+    values = rng.standard_normal(index.size) * 2.0 ** rng.integers(-9, 9, index.size)
+    want = np.zeros(40_000)
+    np.add.at(want, index, values)
+    gpuopt.set_num_threads(threads)
+    for variant in ("simd", "threads"):
+        got = scatter_add(values, index, 40_000, backend="cpu", variant=variant)
+        assert got.tobytes() == want.tobytes()

@@ -13,6 +13,8 @@
 
 #include "../../backend/backend.h"
 
+#include <math.h>
+
 /* ---- the kind of sums ---- */
 
 /*
@@ -41,18 +43,94 @@ count_rows(const job *j, uint16_t *seen, int64_t last, bool *many, int64_t *bad)
 }
 
 /*
+ * Neighbouring destinations are a bucket.  Before a bucket can have more than a few rows,
+ * its sums in out are moved to float64 sums of its own.
+ */
+struct buckets {
+    /* rows since the sums were moved; every WAYS-th is counted in one array, as a count
+       that was just stored would be awaited */
+    uint32_t seen[WAYS][BUCKETS];
+    int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
+    int64_t used;          /* buckets with sums */
+    int shift;             /* 2^shift destinations are a bucket */
+    double *sums;
+};
+
+/* Counts n destinations; returns whether a bucket may be full. */
+static bool
+count_buckets(buckets *all, int64_t n, const int64_t *k)
+{
+    uint32_t most = 0;
+    int64_t i = 0;
+    for (; i + WAYS <= n; i += WAYS) {
+        for (int w = 0; w < WAYS; w++) {
+            const uint32_t seen = ++all->seen[w][k[i + w] >> all->shift];
+            most = seen > most ? seen : most;
+        }
+    }
+    for (; i < n; i++) {
+        all->seen[0][k[i] >> all->shift]++;
+    }
+    return most > (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) / WAYS;
+}
+
+static int64_t
+rows_of(const buckets *all, int64_t b)
+{
+    int64_t rows = 0;
+    for (int w = 0; w < WAYS; w++) {
+        rows += all->seen[w][b];
+    }
+    return rows;
+}
+
+/* Counts all rows by buckets; *many = whether a bucket has more than a few. */
+static gpo_status
+find_full(gpo_call *call, job *j, bool *many)
+{
+    const index_add_plan *p = j->plan;
+    int64_t k[BLOCK];
+    void *memory = NULL;
+    gpo_status status = gpo_scratch(call, sizeof *j->buckets, &memory);
+    if (status) {
+        return status;
+    }
+    buckets *all = memset(memory, 0, sizeof *j->buckets);
+    while (p->length > (int64_t)BUCKETS << all->shift) {
+        all->shift++;
+    }
+    for (int64_t s = 0; s < p->count; s += BLOCK) {
+        const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return raise_bad(call, j, s + good);
+        }
+        count_buckets(all, n, k);
+    }
+    *many = false;
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        *many |= rows_of(all, b) > INDEX_ADD_FEW_ROWS;
+    }
+    j->buckets = all;
+    return status;
+}
+
+/*
  * *many = whether more than a few rows share a destination.  Destinations that end with
  * the same bits are counted together first, in L1; mostly that shows that they are few.
+ * Rows of one element may be `lone`: then their buckets decide.
  */
 static gpo_status
-find_many(gpo_call *call, const job *j, bool *many)
+find_many(gpo_call *call, job *j, bool lone, bool *many)
 {
-    enum { TOGETHER = 1 << 10 };
     const index_add_plan *p = j->plan;
-    uint16_t together[TOGETHER] = {0};
+    uint16_t together[BUCKETS] = {0};
     int64_t bad;
-    count_rows(j, together, TOGETHER - 1, many, &bad);
+    count_rows(j, together, BUCKETS - 1, many, &bad);
     gpo_status status = raise_bad(call, j, bad);
+    if (!status && *many && lone) {
+        return find_full(call, j, many);
+    }
     if (!status && *many) {
         const size_t bytes = (size_t)p->length * sizeof(uint16_t);
         void *seen = NULL;
@@ -69,21 +147,28 @@ find_many(gpo_call *call, const job *j, bool *many)
 /*
  * Chooses the kind of sums.  Float64 sums of short rows cost little; those of long rows
  * take twice the memory, and of a few rows most of the time goes to destinations
- * without any, so there the rows of each destination are counted first.
+ * without any, so there the rows of each destination are counted first.  Rows of one
+ * float32 are counted by buckets of destinations: if one has many, see add_lone.
  */
 static gpo_status
-take_sums(gpo_call *call, job *j, gpo_isa isa)
+take_sums(gpo_call *call, job *j, int variant)
 {
     static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
     const index_add_plan *p = j->plan;
+    const gpo_isa isa = variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa();
     bool many = p->count > INDEX_ADD_FEW_ROWS;
     gpo_status status = GPO_OK;
     j->loops = tables[isa]; /* for positions, which need no kind of sums */
     const bool sparse = p->dtype == GPO_F32 && p->count <= p->length / SPARSE;
-    j->is_checked = many && (p->inner >= COUNTED || sparse) &&
+    const bool sure = p->count > INDEX_ADD_FEW_ROWS * p->length; /* one has many */
+    j->is_checked = many && !sure && (p->inner >= COUNTED || sparse) &&
                     is_narrow_float(p->dtype) && p->outer > 0;
+    const bool lone = sparse && p->inner == 1 && p->outer == 1;
+    j->is_lone = false;
     if (j->is_checked) {
-        status = find_many(call, j, &many);
+        status = find_many(call, j, lone && variant != GPO_CPU_SCALAR, &many);
+        j->is_lone = lone && many && variant != GPO_CPU_SCALAR;
+        many = many && !j->is_lone;
     }
     j->kind = sums_of(p->dtype, many);
     j->loops = &tables[isa][j->kind];
@@ -305,6 +390,127 @@ merge_piece(void *context, int64_t i)
     }
 }
 
+/* ---- rows of one float32 ---- */
+
+/* Moves the sums of bucket b. */
+static void
+move_sums(const job *j, buckets *all, int64_t b)
+{
+    const bool is_new = all->rank[b] < 0;
+    all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
+    for (int w = 0; w < WAYS; w++) {
+        all->seen[w][b] = 0;
+    }
+    const int64_t first = b << all->shift, left = j->plan->length - first;
+    const int64_t n = left < (int64_t)1 << all->shift ? left : (int64_t)1 << all->shift;
+    float *restrict out = (float *)j->sums + first;
+    double *restrict sum = all->sums + ((int64_t)all->rank[b] << all->shift);
+    for (int64_t k = 0; k < n; k++) {
+        const bool moves = out[k] == out[k]; /* a nan keeps its bits where it is */
+        const double before = is_new ? -0.0 : sum[k]; /* any x plus -0.0 is x */
+        sum[k] = moves ? before + out[k] : before;
+        out[k] = moves ? -0.0F : out[k];
+    }
+}
+
+/* Moves the sums of the buckets that n more rows might bring beyond a few. */
+static void
+move_full(const job *j, buckets *all)
+{
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        uint32_t most = 0;
+        for (int w = 0; w < WAYS; w++) {
+            most = all->seen[w][b] > most ? all->seen[w][b] : most;
+        }
+        if (most > (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) / WAYS) {
+            move_sums(j, all, b);
+        }
+    }
+}
+
+/* Adds all moved sums to out. */
+static void
+move_back(const job *j, const buckets *all)
+{
+    for (int64_t k = 0; k < j->plan->length; k++) {
+        const int64_t rank = all->rank[k >> all->shift],
+                      each = (int64_t)1 << all->shift;
+        float *out = (float *)j->sums + k;
+        if (rank < 0) {
+            k |= each - 1; /* the next bucket */
+        }
+        else if (!isnan(*out)) {
+            *out = (float)(all->sums[(rank << all->shift) + (k & (each - 1))] + *out);
+        }
+    }
+}
+
+/*
+ * Adds the rows to out; returns the first bad one.  The destinations of the next rows are
+ * counted and prefetched before.
+ */
+static __attribute__((noinline)) int64_t
+add_counted(const job *j, buckets *all)
+{
+    const index_add_plan *p = j->plan;
+    const float *from = (const float *)j->source;
+    int64_t k[2][COUNTED_ROWS], rows = 0;
+    bool is_full = false;
+    for (int64_t s = 0, turn = 0; s < p->count || rows > 0; turn ^= 1) {
+        const int64_t left = p->count - s,
+                      n = left < COUNTED_ROWS ? left : COUNTED_ROWS;
+        int64_t *next = k[turn];
+        const int64_t good = positions_of(j, s, n, next);
+        if (good < n) {
+            return s + good;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            prefetch_element(j->sums, next[i], sizeof(float));
+        }
+        const bool fills = count_buckets(all, n, next);
+        if (rows > 0) {
+            j->loops->add(j->sums, 1, k[turn ^ 1], NULL, rows,
+                          from + (s - rows) * p->by_row, 1, p);
+        }
+        if (is_full) {
+            move_full(j, all);
+        }
+        is_full = fills;
+        rows = n;
+        s += n;
+    }
+    return p->count;
+}
+
+static gpo_status
+add_lone(gpo_call *call, const job *j)
+{
+    const index_add_plan *p = j->plan;
+    buckets *all = j->buckets;
+    memset(all->rank, -1, sizeof all->rank);
+    int64_t most = BUCKETS;
+    most = WAYS * p->count / (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) < most
+               ? WAYS * p->count / (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS)
+               : most;
+    void *memory = NULL;
+    gpo_status status =
+        gpo_scratch(call, (size_t)(most << all->shift) * sizeof(double), &memory);
+    if (!status) {
+        all->sums = memory;
+        for (int64_t b = 0; b < BUCKETS; b++) {
+            if (rows_of(all, b) > INDEX_ADD_FEW_ROWS) {
+                move_sums(j, all, b);
+            }
+        }
+        memset(all->seen, 0, sizeof all->seen);
+        status = raise_bad(call, j, add_counted(j, all));
+    }
+    if (!status) {
+        move_back(j, all);
+    }
+    return status;
+}
+
 /* ---- the plain loop: one element after the other ---- */
 
 #define FOR_EACH "plain.inc"
@@ -425,6 +631,67 @@ add_all(job *j, bool parallel)
     return first_bad(j, shared);
 }
 
+/* ---- an ascending index ---- */
+
+typedef struct runs_job {
+    ascending index;
+    const index_add_plan *plan;
+    const runs *runs;
+    const void *source, *x;
+    void *out;
+    bool adds; /* else the parts are only checked */
+    bool good[ASCENDING_PARTS];
+} runs_job;
+
+static void
+take_part(void *context, int64_t part)
+{
+    runs_job *r = context;
+    r->good[part] = r->adds ? r->runs->sum[r->plan->dtype](&r->index, part, r->source,
+                                                           r->plan->alpha, r->x, r->out)
+                            : r->runs->ascends(&r->index, part);
+}
+
+static bool
+take_parts(runs_job *r, bool adds, bool parallel)
+{
+    r->adds = adds;
+    gpo_cpu_loop(parallel, r->index.parts, take_part, r);
+    bool good = true;
+    for (int64_t i = 0; i < r->index.parts; i++) {
+        good &= r->good[i];
+    }
+    return good;
+}
+
+/*
+ * Adds rows of one element whose index ascends; false if it does not, and where it must be
+ * known to be good before, nothing is written then.
+ */
+static bool
+add_ascending(const job *j, bool parallel)
+{
+    static const runs *const tables[GPO_NISA] = GPO_EACH_ISA(&runs);
+    const index_add_plan *p = j->plan;
+    runs_job r = {.index = {.index = j->index,
+                            .is_wide = p->is_wide,
+                            .n = p->count,
+                            .size = p->length},
+                  .plan = p,
+                  .runs = tables[gpo_cpu_isa()],
+                  .source = j->source,
+                  .x = j->x->data,
+                  .out = j->out->data};
+    if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 ||
+        !r.runs->sum[p->dtype] || p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
+        !gpo_array_is_contiguous(j->x) || !ascending_look(&r.index)) {
+        return false;
+    }
+    const bool first = p->is_first || r.x == r.out;
+    return (!first || take_parts(&r, false, parallel)) &&
+           (take_parts(&r, true, parallel) || first);
+}
+
 /* ---- the variants ---- */
 
 static gpo_status
@@ -440,8 +707,10 @@ run(gpo_call *call, int variant)
     const int64_t elements = j.out->size + p->outer * p->inner * p->count;
     const bool large = variant != GPO_CPU_SCALAR && elements >= WORTH_A_TEAM;
     const bool parallel = variant == GPO_CPU_THREADS && large;
-    gpo_status status =
-        take_sums(call, &j, variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa());
+    if (variant != GPO_CPU_SCALAR && add_ascending(&j, parallel)) {
+        return GPO_OK;
+    }
+    gpo_status status = take_sums(call, &j, variant);
     j.bytes = gpo_dtypes[j.x->dtype].bytes;
     j.part_bytes = gpo_dtypes[p->dtype].bytes;
     j.sums = j.out->data;
@@ -475,6 +744,9 @@ run(gpo_call *call, int variant)
     }
     if (nothing) {
         return GPO_OK;
+    }
+    if (j.is_lone) {
+        return add_lone(call, &j);
     }
     status = raise_bad(
         call, &j, variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));

@@ -10,6 +10,7 @@
 
 #include "sums.h"
 
+#include "../../core/ascending.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
@@ -54,6 +55,13 @@ typedef struct loops {
     bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
 } loops;
 
+/* The loops of an ascending index of rows of one element; sum: NULL for other dtypes. */
+typedef struct runs {
+    bool (*ascends)(const ascending *a, int64_t part);
+    bool (*sum[GPO_NDTYPES])(const ascending *a, int64_t part, const void *source,
+                             double alpha, const void *x, void *out);
+} runs;
+
 /* ---- the inner loops of three instruction sets ---- */
 
 #define GPO_LOOPS "../ops/index_add/loops.inc"
@@ -72,8 +80,13 @@ enum {
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
-    SPARSE = 3, /* destinations for each source row, so that most have none */
+    BUCKETS = 1 << 10,      /* of destinations, whose rows are counted together */
+    WAYS = 4,
+    COUNTED_ROWS = 256, /* rows counted by buckets before they are added */
+    SPARSE = 3,         /* destinations for each source row, so that most have none */
 };
+
+typedef struct buckets buckets; /* in cpu.c */
 
 typedef struct job {
     const index_add_plan *plan;
@@ -86,9 +99,11 @@ typedef struct job {
     char *sums;      /* outer x length x inner: out itself, or wider */
     char *own;       /* stretches - 1 tables of length x inner sums, or one in turn */
     bool is_checked; /* the whole index is known to be good, but may change */
-    bool is_sparse;  /* only the sums of destinations that have rows are used */
-    int64_t slices;  /* of the columns */
-    int64_t ranges;  /* of destinations */
+    bool is_lone;    /* rows of one float32, summed in out and now and then moved */
+    struct buckets *buckets; /* their destinations */
+    bool is_sparse;          /* only the sums of destinations that have rows are used */
+    int64_t slices;          /* of the columns */
+    int64_t ranges;          /* of destinations */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
     int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */

@@ -439,6 +439,33 @@ find_row(job *j)
     }
 }
 
+/* Sets place, which takes as long to fill as a row to add, so only where it is read. */
+static gpo_status
+find_places(job *j, gpo_call *call)
+{
+    if (j->in_order) {
+        j->place = NULL;
+        return GPO_OK;
+    }
+    void *memory = NULL;
+    const gpo_status status =
+        gpo_scratch(call, (size_t)j->sums * sizeof *j->place, &memory);
+    if (status) {
+        return status;
+    }
+    j->place = memory;
+    j->place[0] = 0;
+    int64_t half = 1;
+    for (int b = 0; b < j->low; b++) {
+        const int to = j->plan->to[b];
+        for (int64_t c = 0; to >= 0 && c < half; c++) {
+            j->place[half + c] = j->place[c] + (int64_t)((uint64_t)1 << to);
+        }
+        half *= to >= 0 ? 2 : 1;
+    }
+    return GPO_OK;
+}
+
 static gpo_status
 start(job *j, gpo_call *call, gpo_isa isa)
 {
@@ -456,27 +483,18 @@ start(job *j, gpo_call *call, gpo_isa isa)
 
     int kept_low = 0, widest_halved = 0;
     j->in_order = true;
-    void *memory = NULL;
-    const gpo_status status =
-        gpo_scratch(call, (size_t)j->sums * sizeof *j->place, &memory);
-    if (status) {
-        return status;
-    }
-    j->place = memory;
-    j->place[0] = 0;
     for (int b = 0; b < j->low; b++) {
         if (plan->to[b] >= 0) {
-            const int64_t half = (int64_t)1 << kept_low;
-            for (int64_t c = 0; c < half; c++) {
-                j->place[half + c] =
-                    j->place[c] + (int64_t)((uint64_t)1 << plan->to[b]);
-            }
             j->in_order = j->in_order && plan->to[b] == kept_low;
             kept_low++;
         }
         else {
             widest_halved = b;
         }
+    }
+    const gpo_status status = find_places(j, call);
+    if (status) {
+        return status;
     }
     j->kept = j->reduced = 0;
     for (int b = j->low; b < plan->n; b++) {

@@ -11,12 +11,17 @@
 #include "scatter_add.h"
 
 #include "../../backend/backend.h"
+#include "../../core/ascending.h"
 #include "../../core/elements.h"
 #include "../../core/gather.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
 #include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 enum {
     WAYS = 4,        /* tables that the elements of a chunk may alternate between */
@@ -25,13 +30,18 @@ enum {
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
     ENOUGH_CHUNKS = 8,
-    SHARE = 4,   /* elements in a chunk for each place of its table, at least */
-    WORTH = 16,  /* where there are enough chunks */
-    STRIP = 512, /* places combined at a time */
+    SHARE = 4,         /* elements in a chunk for each place of its table, at least */
+    WORTH = 16,        /* where there are enough chunks */
+    STRIP = 512,       /* places combined at a time */
+    CLEARED = 1 << 16, /* bytes cleared at a time */
+    WORTH_A_TEAM = 1 << 20, /* bytes of sums that threads share to clear and to round */
 };
 
 typedef int64_t (*add_loop)(void *tables, int64_t size, int ways, int64_t shift,
-                            const void *index, const void *v, int64_t n);
+                            const void *index, const void *v, int64_t n, int64_t more);
+
+typedef bool (*sum_runs)(const ascending *a, int64_t part, const void *values,
+                         double alpha, const void *x, void *out);
 
 typedef struct loops {
     int64_t (*locate[GPO_NDTYPES])(const void *index, int64_t n, int64_t size,
@@ -40,6 +50,8 @@ typedef struct loops {
     void (*narrow[GPO_NDTYPES])(const void *v, int64_t n, void *to);
     add_loop add[GPO_NDTYPES], add_narrow[GPO_NDTYPES]; /* index of 64 and 32 bits */
     void (*fold[GPO_NDTYPES])(void *a, const void *b, int64_t n); /* a[k] += b[k] */
+    bool (*ascends)(const ascending *a, int64_t part);
+    sum_runs sum_runs[GPO_NDTYPES]; /* of the dtype of values; NULL: none */
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -124,15 +136,16 @@ typedef struct job {
     int ways;              /* tables of a chunk */
     int64_t apart;         /* tables that are still to be combined */
     int64_t chunk, chunks; /* elements of a chunk, and how many there are */
+    bool is_clear;         /* the only table is */
     char *tables;          /* chunks x ways x size, or of two chunks without a team */
-    int64_t *good;         /* of each chunk: elements before the first bad index */
+    int64_t good[MOST_CHUNKS + 1]; /* of each: elements before the first bad index */
     void *out;
     gpo_dtype dtype;
 } job;
 
 /* Fills the tables of chunk i. */
 static void
-fill_tables(const job *j, int64_t i, char *tables)
+fill_tables(job *j, int64_t i, char *tables)
 {
     const loops *f = j->loops;
     const gpo_dtype from = j->values.array->dtype;
@@ -141,7 +154,9 @@ fill_tables(const job *j, int64_t i, char *tables)
     const int64_t first = i * j->chunk;
     const int64_t left = j->plan->n - first;
     const int64_t n = left < j->chunk ? left : j->chunk;
-    memset(tables, 0, (size_t)(j->ways * j->plan->size * j->sum_bytes));
+    if (!j->is_clear) {
+        memset(tables, 0, (size_t)(j->ways * j->plan->size * j->sum_bytes));
+    }
 
     const int64_t size = j->plan->size;
     const bool negative = j->plan->mode == GPO_INDEX_RAISE && !j->plan->is_unsigned;
@@ -160,12 +175,14 @@ fill_tables(const job *j, int64_t i, char *tables)
             f->widen[from](v, m, wide);
             v = (const char *)wide;
         }
-        const int64_t done = add(tables, size, j->ways, shift, places, v, m);
+        const int64_t more = places == (const char *)indices ? 0 : n - k - m;
+        const int64_t done = add(tables, size, j->ways, shift, places, v, m, more);
         k += done;
         if (done < m) { /* some are out of bounds: 'wrap' and 'clip' move them */
             const int64_t held = f->locate[index](places + done * j->index.bytes,
                                                   m - done, size, j->plan->mode, at);
-            f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held);
+            f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held,
+                           0);
             k += held;
             if (done + held < m) {
                 break;
@@ -173,6 +190,15 @@ fill_tables(const job *j, int64_t i, char *tables)
         }
     }
     j->good[i] = k;
+}
+
+static void
+clear_strip(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t bytes = j->plan->size * j->sum_bytes, begin = i * CLEARED;
+    const int64_t left = bytes - begin;
+    memset(j->tables + begin, 0, (size_t)(left < CLEARED ? left : CLEARED));
 }
 
 static int64_t
@@ -184,7 +210,7 @@ bytes_of_a_chunk(const job *j)
 static void
 fill_chunk(void *context, int64_t i)
 {
-    const job *j = context;
+    job *j = context;
     fill_tables(j, i, j->tables + i * bytes_of_a_chunk(j));
 }
 
@@ -225,6 +251,61 @@ combine_strip(void *context, int64_t i)
         j->loops->narrow[j->dtype](total, n,
                                    (char *)j->out + first * gpo_dtypes[j->dtype].bytes);
     }
+}
+
+/* ---- an ascending index ---- */
+
+typedef struct runs_job {
+    ascending index;
+    const loops *loops;
+    const void *values;
+    sum_runs sum; /* NULL: the parts are only checked */
+    void *out;
+    bool good[ASCENDING_PARTS];
+} runs_job;
+
+static void
+take_part(void *context, int64_t part)
+{
+    runs_job *r = context;
+    r->good[part] = r->sum ? r->sum(&r->index, part, r->values, 1, NULL, r->out)
+                           : r->loops->ascends(&r->index, part);
+}
+
+static bool
+take_parts(runs_job *r, sum_runs sum, bool parallel)
+{
+    r->sum = sum;
+    gpo_cpu_loop(parallel, r->index.parts, take_part, r);
+    bool good = true;
+    for (int64_t i = 0; i < r->index.parts; i++) {
+        good &= r->good[i];
+    }
+    return good;
+}
+
+/* Sums the runs of an index that ascends; false if it does not: nothing is done then. */
+static bool
+sum_ascending(const job *j, bool parallel)
+{
+    const sum_runs sum = j->loops->sum_runs[j->values.array->dtype];
+    const scatter_add_line *line = j->plan->line;
+    for (int i = 0; i < 2; i++) {
+        if (!line[i].is_line || line[i].stride != 1) {
+            return false;
+        }
+    }
+    runs_job r = {.index = {.index = j->index.array->data,
+                            .is_wide = j->index.array->dtype != GPO_I32,
+                            .n = j->plan->n,
+                            .size = j->plan->size},
+                  .loops = j->loops,
+                  .values = j->values.array->data,
+                  .out = j->out};
+    const bool kept = j->plan->size * j->sum_bytes <= KEPT_BYTES;
+    return sum && !kept && ascending_look(&r.index) &&
+           (!j->plan->late || take_parts(&r, NULL, parallel)) &&
+           take_parts(&r, sum, parallel);
 }
 
 /* IndexError for the first index out of bounds, if there is one. */
@@ -278,6 +359,10 @@ run(gpo_call *call, int variant)
     j.sum = sum_of(j.dtype);
     j.sum_bytes = gpo_dtypes[j.sum].bytes;
 
+    if (variant != GPO_CPU_SCALAR && sum_ascending(&j, variant == GPO_CPU_THREADS)) {
+        return GPO_OK;
+    }
+
     /* n and size alone decide, so that they decide the order of additions. */
     const bool few = size <= FEW / (WAYS * j.sum_bytes) && n / (WAYS * SHARE) >= size;
     j.ways = variant != GPO_CPU_SCALAR && few ? WAYS : 1;
@@ -299,17 +384,14 @@ run(gpo_call *call, int variant)
         j.chunk = n > 0 ? n : 1;
     }
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
-    const bool parallel = variant == GPO_CPU_THREADS && j.chunks > 1;
+    const bool parallel = variant == GPO_CPU_THREADS &&
+                          (j.chunks > 1 || size * j.sum_bytes >= WORTH_A_TEAM);
     const bool in_turn = !parallel && j.chunks > 1;
     const int64_t kept = in_turn ? 2 : j.chunks; /* chunks with tables in memory */
     j.apart = in_turn ? 1 : j.chunks * j.ways;
 
     void *memory = NULL;
-    gpo_status status = gpo_scratch(call, (size_t)j.chunks * sizeof *j.good, &memory);
-    if (status) {
-        return status;
-    }
-    j.good = memory;
+    gpo_status status = GPO_OK;
     const bool direct = j.chunks * j.ways == 1 && !j.plan->late &&
                         gpo_dtypes[j.dtype].bytes == j.sum_bytes;
     if (direct) {
@@ -321,6 +403,11 @@ run(gpo_call *call, int variant)
         j.tables = memory;
     }
     if (!status) {
+        j.is_clear = parallel && j.chunks * j.ways == 1;
+        if (j.is_clear) {
+            const int64_t bytes = size * j.sum_bytes;
+            gpo_cpu_loop(true, (bytes + CLEARED - 1) / CLEARED, clear_strip, &j);
+        }
         if (in_turn) {
             fill_in_turn(&j);
         }
@@ -381,11 +468,16 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scatter_add_plan *plan = scatter_add_plan_of(call);
+    const int64_t bytes = plan->size * gpo_dtypes[sum_of(call->out[0].dtype)].bytes;
+    const bool chunks = plan->n > CHUNK && plan->n / SHARE > plan->size;
+    const bool long_result = bytes >= WORTH_A_TEAM;
     return gpo_cpu_choose(
-        variants, plan->n > CHUNK && plan->n / SHARE > plan->size,
-        "there is one chunk of work: 65,536 elements, or four for each "
-        "place of the result",
-        "several chunks of elements are worth tables of their own", why);
+        variants, chunks || long_result,
+        "there is one chunk of work: 65,536 elements, or four for each place of the "
+        "result, whose sums are below 1 MiB",
+        chunks ? "several chunks of elements are worth tables of their own"
+               : "from 1 MiB of sums on several threads pay",
+        why);
 }
 
 const gpo_table scatter_add_cpu = {variants, choose};
