@@ -26,18 +26,18 @@ enum {
     CHAINS = 4,
     LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
-    PIECES = 2 * PIECE, /* whole rows for line.inc */
     BLOCK = CHAINS * PIECE,
     SHORT_ROW = 512,    /* rows up to this length run four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
-    WAVE = 8,           /* chunks per thread between totals and results */
+    WAVE_BYTES = 1 << 20, /* of x per thread between totals and results */
+    GROUP = 128,          /* float64: so many elements without error terms, */
+    GROUP_ROWS = 32,      /* or rows of a few columns */
     MANY_ROWS = 64,     /* enough rows for every thread */
     STRIP = 256,        /* columns per task */
     CARRIES = 128,      /* columns carried at a time: thread stacks are small */
     LEAST_COLUMNS = 4,  /* fewer columns are walked as rows */
     NARROW = 16,        /* fewer are walked by line.down, all at once, */
     NARROW_ROWS = 128,  /* if they have as many elements */
-    STRIP_CHUNK = 1024, /* rows of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
@@ -45,16 +45,17 @@ enum {
     TURNED_ROWS = 64, /* so many short rows are turned together, */
     TURNED = 8,       /* so many elements of each */
     TURNED_LEAST = 8,
-    TURNED_SUMS =
-        16, /* longer sums with an error term run as four chains of a vector */
+    TURNED_SUMS = 16, /* longer ones run one by one: line.line */
     COPY_BYTES = 1 << 16, /* per task */
 };
 
-/* Chains of PLAIN sums along contiguous elements, with contiguous results: line.inc. */
+/* Sums along contiguous elements, with contiguous results: line.inc. */
 typedef struct line_loops {
-    void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi);
-    void (*lines)(const void *x, void *out, int64_t rows, int64_t n, int64_t step);
-    void (*down)(const void *x, void *out, int64_t rows, int64_t w, void *run);
+    void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi, void *lo);
+    void (*lines)(const void *x, void *out, int64_t count, int64_t n, int64_t w,
+                  int64_t step);
+    void (*down)(const void *x, void *out, int64_t rows, int64_t w, int64_t step,
+                 void *hi, void *lo);
 } line_loops;
 
 /*
@@ -95,7 +96,7 @@ find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
-/* Without loops unless these are sums without an error term. */
+/* Without loops unless these are sums of real numbers. */
 static line_loops
 find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
@@ -121,16 +122,18 @@ typedef struct job {
     char *out;     /* result 0 of row 0 */
     const loops *loops;
     line_loops line;        /* of neighbours; without loops: four chains */
-    bool one_after_another; /* short rows for line.lines */
+    bool matrices;          /* small ones, one after the other, for line.lines */
     bool narrow;            /* few columns for line.down */
     bool turned;            /* short rows whose elements become columns */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
-    int64_t wave;         /* the first chunk of the current wave */
+    int64_t wave;         /* the first chunk of the current wave, */
+    int64_t together;     /* which has so many, if these are strips */
     int64_t strips;       /* columns: strips per outer group */
     int64_t width_stride; /* stride of x between columns */
-    char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
+    char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows, */
+                          /* where a chunk more has the sums so far */
     _Alignas(16) char first[ACC * FIRSTS]; /* FIRSTS times the `hi` a row begins with */
 } job;
 
@@ -258,7 +261,7 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     const int64_t sx = j->plan->stride, so = j->plan->step;
     _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
     if (j->line.line) {
-        j->line.line(x, out, n, sx, c->hi);
+        j->line.line(x, out, n, sx, c->hi, c->lo);
         return;
     }
     while (n >= 2 * CHAINS) {
@@ -330,13 +333,6 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    if (j->one_after_another && end > r) {
-        const int64_t first = j->plan->stride < 0 ? 1 - j->n : 0;
-        j->line.lines(row_of_x(j, r) + first * f->bytes,
-                      row_of_out(j, r) + first * f->out_bytes, end - r, j->n,
-                      j->plan->stride);
-        return;
-    }
     for (; j->turned && r + TURNED_LEAST <= end; r += TURNED_ROWS) {
         turned_rows(j, r, end - r < TURNED_ROWS ? end - r : TURNED_ROWS);
     }
@@ -356,6 +352,19 @@ row_group(void *context, int64_t i)
         begin_chains(j, c.hi, c.lo, 1);
         scan_run(j, row_of_x(j, r), begin_row(j, r, 1), j->n, &c);
     }
+}
+
+/* Group i of matrices, or of short rows, which are one column each. */
+static void
+matrix_group(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t w = j->plan->inner, size = j->n * w, all = j->plan->rows / w;
+    const int64_t begin = i * j->group, left = all - begin;
+    const int64_t at = begin * size + (j->plan->step < 0 ? w - size : 0);
+    j->line.lines(j->x + at * j->loops->bytes, j->out + at * j->loops->out_bytes,
+                  left < j->group ? left : j->group, j->n, w,
+                  j->plan->step < 0 ? -1 : 1);
 }
 
 /* ---- long rows, one chunk per task: waves of totals, carries, results ---- */
@@ -434,7 +443,8 @@ scan_chunks(job *j)
 {
     const loops *f = j->loops;
     const int64_t chunks = j->plan->rows * j->chunks;
-    const int64_t wave = WAVE * (j->parallel ? gpo_cpu_threads() : 1);
+    const int64_t each = ceil_div(WAVE_BYTES, j->chunk * f->bytes);
+    const int64_t wave = each * (j->parallel ? gpo_cpu_threads() : 1);
     chain run;
     for (j->wave = 0; j->wave < chunks; j->wave += wave) {
         const int64_t left = chunks - j->wave, count = left < wave ? left : wave;
@@ -474,6 +484,20 @@ set_first(job *j, gpo_dtype dtype)
     }
 }
 
+/* Whether x is one matrix, or row, after the other, small ones, whose scans begin anew. */
+static bool
+is_matrices(const job *j, gpo_dtype dtype)
+{
+    const scan_axes *kept = &j->plan->kept;
+    const int64_t w = j->plan->inner, size = j->n * w;
+    const bool near = w == 1 ? kept->ndim == 1
+                             : kept->ndim == 2 && j->plan->inner_ndim == 1 &&
+                                   kept->strides[1] == 1;
+    return near && kept->strides[0] == size && j->plan->stride == j->plan->step &&
+           j->n > 0 && j->n == j->plan->cols && !j->plan->initial.given &&
+           size <= PIECE / 2 && (dtype != GPO_F64 || w == 1 || j->n <= GROUP_ROWS);
+}
+
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
@@ -490,23 +514,25 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     const int64_t inner = j->plan->inner, step = j->plan->step;
     const line_loops line = find_line(isa, j->plan->op, call->in[0].dtype);
     const bool neighbours = j->plan->stride == step && (step == 1 || step == -1);
+    const scan_axes *kept = &j->plan->kept;
+    j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
     j->narrow = line.down && inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
-                j->own.kept.strides[j->own.kept.ndim - 1] == 1 &&
-                j->plan->stride == inner && step == inner &&
+                kept->strides[kept->ndim - 1] == 1 && j->plan->stride == step &&
                 j->plan->cols * inner >= NARROW_ROWS;
     j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
+    j->matrices = line.lines && is_matrices(j, call->in[0].dtype);
+    if (j->matrices) {
+        j->line = line;
+    }
     j->parallel = parallel;
-    j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
-    const scan_axes *kept = &j->plan->kept;
-    j->one_after_another = neighbours && line.lines && j->n == j->plan->cols &&
-                           j->n <= PIECE / 2 && kept->ndim == 1 &&
-                           kept->strides[0] == j->n && !j->plan->initial.given;
-    j->turned = neighbours && !j->line.line && j->n == j->plan->cols && j->n > 1 &&
+    j->turned = neighbours && (!j->line.line || call->in[0].dtype == GPO_F64) &&
+                j->n == j->plan->cols && j->n > 1 &&
                 j->n <= (j->plan->op == SCAN_SUM ? TURNED_SUMS : SHORT_ROW) &&
                 kept->ndim <= 1 && j->loops->bytes > 1 && j->loops->bytes < ACC &&
                 j->loops->bytes == j->loops->out_bytes;
     j->chunk = j->n > 0 ? j->n : 1;
-    j->chunks = 1;
+    j->chunks = j->together = 1;
+    j->wave = 0;
     j->hi = NULL;
     j->lo = NULL;
     set_first(j, call->in[0].dtype);
@@ -522,7 +548,7 @@ cut(job *j, gpo_call *call, int64_t chunk)
     j->chunk = chunk;
     j->chunks = ceil_div(j->n, chunk);
     const size_t bytes =
-        (size_t)(j->chunks * j->plan->rows) * (size_t)j->loops->acc_bytes;
+        (size_t)((j->chunks + 1) * j->plan->rows) * (size_t)j->loops->acc_bytes;
     void *memory = NULL;
     const gpo_status status = gpo_scratch(call, 2 * bytes, &memory);
     j->hi = memory;
@@ -537,16 +563,17 @@ run_columns(job *j, gpo_call *call)
     j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
     j->strips = ceil_div(j->plan->inner, STRIP);
     const int64_t tasks = rows / j->plan->inner * j->strips;
-    const int64_t chunk = j->narrow ? CHUNK / j->plan->inner : STRIP_CHUNK;
+    const int64_t chunk = CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
     const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, chunk) : GPO_OK;
     if (status) {
         return status;
     }
     if (j->chunks > 1) {
-        gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_totals, j);
-        gpo_cpu_loop(j->parallel, ceil_div(rows, STRIP), strip_carries, j);
+        scan_strips(j, tasks);
     }
-    gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_scan, j);
+    else {
+        gpo_cpu_loop(j->parallel, tasks, strip_scan, j);
+    }
     return GPO_OK;
 }
 
@@ -599,6 +626,12 @@ run(gpo_call *call, bool parallel)
     if (is_copy(&j, call)) {
         const int64_t bytes = j.plan->rows * j.loops->bytes;
         gpo_cpu_loop(parallel, ceil_div(bytes, COPY_BYTES), copy_some, &j);
+        return GPO_OK;
+    }
+    if (j.matrices) {
+        j.group = GROUP_BYTES / (j.n * j.plan->inner * j.loops->out_bytes) + 1;
+        gpo_cpu_loop(parallel, ceil_div(j.plan->rows / j.plan->inner, j.group),
+                     matrix_group, &j);
         return GPO_OK;
     }
     const bool columns =
