@@ -27,6 +27,7 @@ enum {
     LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
     BLOCK = CHAINS * PIECE,
+    SOME = 256, /* of a block that changes an extreme, looked at alone */
     SHORT_ROW = 512,    /* rows up to this length run four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
     WAVE_BYTES = 1 << 20, /* of x per thread between totals and results */
@@ -38,6 +39,7 @@ enum {
     LEAST_COLUMNS = 4,  /* fewer columns are walked as rows */
     NARROW = 16,        /* fewer are walked by line.down, all at once, */
     NARROW_ROWS = 128,  /* if they have as many elements */
+    STRIP_CHUNK = 1 << 14, /* elements of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
@@ -123,7 +125,8 @@ typedef struct job {
     const loops *loops;
     line_loops line;        /* of neighbours; without loops: four chains */
     bool matrices;          /* small ones, one after the other, for line.lines */
-    bool narrow;            /* few columns for line.down */
+    bool few;               /* columns, neighbours in the order of the results, */
+    bool narrow;            /* for line.down */
     bool turned;            /* short rows whose elements become columns */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
@@ -199,6 +202,12 @@ begin_row(const job *j, int64_t r, int64_t w)
     return out;
 }
 
+static bool
+is_extreme(const job *j)
+{
+    return j->plan->op == SCAN_MIN || j->plan->op == SCAN_MAX;
+}
+
 /* ---- one row ---- */
 
 #define FILL(type)                                  \
@@ -223,7 +232,7 @@ fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
 {
     const loops *f = j->loops;
     int64_t so = j->plan->step;
-    if (j->plan->op != SCAN_MIN && j->plan->op != SCAN_MAX) {
+    if (!is_extreme(j)) {
         return false;
     }
     chain after = *c;
@@ -264,13 +273,23 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         j->line.line(x, out, n, sx, c->hi, c->lo);
         return;
     }
-    while (n >= 2 * CHAINS) {
-        const int64_t piece = n < BLOCK ? n / CHAINS : PIECE;
-        if (fill_settled(j, x, out, CHAINS * piece, c)) {
-            x += CHAINS * piece * sx * f->bytes;
-            out += CHAINS * piece * so * f->out_bytes;
-            n -= CHAINS * piece;
+    const bool looks_closer = is_extreme(j) && f->acc_bytes == f->bytes; /* quickly */
+    int64_t changing = 0; /* elements of a block, in whole SOMEs */
+    for (int64_t piece; n >= 2 * CHAINS; x += CHAINS * piece * sx * f->bytes,
+                                         out += CHAINS * piece * so * f->out_bytes,
+                                         n -= CHAINS * piece) {
+        piece = n < BLOCK ? n / CHAINS : PIECE;
+        if (changing < BLOCK && fill_settled(j, x, out, CHAINS * piece, c)) {
+            changing = 0;
             continue;
+        }
+        if (looks_closer && n > SOME && changing < BLOCK) {
+            piece = SOME / CHAINS;
+            if (fill_settled(j, x, out, SOME, c)) {
+                changing = 0;
+                continue;
+            }
+            changing += SOME;
         }
         const void *from[CHAINS];
         void *to[CHAINS];
@@ -287,9 +306,6 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         f->chains(from, sx, to, so, piece, hi, lo);
         memcpy(c->hi, hi + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
         memcpy(c->lo, lo + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
-        x += CHAINS * piece * sx * f->bytes;
-        out += CHAINS * piece * so * f->out_bytes;
-        n -= CHAINS * piece;
     }
     f->chain(x, sx, out, so, n, c->hi, c->lo);
 }
@@ -516,9 +532,10 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     const bool neighbours = j->plan->stride == step && (step == 1 || step == -1);
     const scan_axes *kept = &j->plan->kept;
     j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
-    j->narrow = line.down && inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
-                kept->strides[kept->ndim - 1] == 1 && j->plan->stride == step &&
-                j->plan->cols * inner >= NARROW_ROWS;
+    j->few = inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
+             kept->strides[kept->ndim - 1] == 1 && j->plan->stride == step &&
+             j->plan->cols * inner >= NARROW_ROWS;
+    j->narrow = j->few && line.down;
     j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
     j->matrices = line.lines && is_matrices(j, call->in[0].dtype);
     if (j->matrices) {
@@ -563,7 +580,7 @@ run_columns(job *j, gpo_call *call)
     j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
     j->strips = ceil_div(j->plan->inner, STRIP);
     const int64_t tasks = rows / j->plan->inner * j->strips;
-    const int64_t chunk = CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
+    const int64_t chunk = STRIP_CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
     const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, chunk) : GPO_OK;
     if (status) {
         return status;
@@ -635,7 +652,7 @@ run(gpo_call *call, bool parallel)
         return GPO_OK;
     }
     const bool columns =
-        (j.plan->inner >= LEAST_COLUMNS && j.plan->inner_ndim == 1) || j.narrow;
+        (j.plan->inner >= LEAST_COLUMNS && j.plan->inner_ndim == 1) || j.few;
     return columns ? run_columns(&j, call) : run_rows(&j, call);
 }
 
