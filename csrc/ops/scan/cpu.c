@@ -27,18 +27,18 @@ enum {
     LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
     BLOCK = CHAINS * PIECE,
-    SOME = 256, /* of a block that changes an extreme, looked at alone */
-    SHORT_ROW = 512,    /* rows up to this length run four at once */
-    CHUNK = 16 * BLOCK, /* of a long row */
-    WAVE_BYTES = 1 << 20, /* of x per thread between totals and results */
-    GROUP = 128,          /* float64: so many elements without error terms, */
-    GROUP_ROWS = 32,      /* or rows of a few columns */
-    MANY_ROWS = 64,     /* enough rows for every thread */
-    STRIP = 256,        /* columns per task */
-    CARRIES = 128,      /* columns carried at a time: thread stacks are small */
-    LEAST_COLUMNS = 4,  /* fewer columns are walked as rows */
-    NARROW = 16,        /* fewer are walked by line.down, all at once, */
-    NARROW_ROWS = 128,  /* if they have as many elements */
+    SOME = 256,            /* of a block that changes an extreme, looked at alone */
+    SHORT_ROW = 512,       /* rows up to this length run four at once */
+    CHUNK = 16 * BLOCK,    /* of a long row */
+    WAVE_BYTES = 1 << 20,  /* of x per thread between totals and results */
+    GROUP = 128,           /* float64: so many elements without error terms, */
+    GROUP_ROWS = 32,       /* or rows of a few columns */
+    MANY_ROWS = 64,        /* enough rows for every thread */
+    STRIP = 256,           /* columns per task */
+    CARRIES = 128,         /* columns carried at a time: thread stacks are small */
+    LEAST_COLUMNS = 4,     /* fewer columns are walked as rows */
+    NARROW = 16,           /* fewer are walked by line.down, all at once, */
+    NARROW_ROWS = 128,     /* if they have as many elements */
     STRIP_CHUNK = 1 << 14, /* elements of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
@@ -47,7 +47,7 @@ enum {
     TURNED_ROWS = 64, /* so many short rows are turned together, */
     TURNED = 8,       /* so many elements of each */
     TURNED_LEAST = 8,
-    TURNED_SUMS = 16, /* longer ones run one by one: line.line */
+    TURNED_SUMS = 16,     /* longer ones run one by one: line.line */
     COPY_BYTES = 1 << 16, /* per task */
 };
 
@@ -59,6 +59,9 @@ typedef struct line_loops {
     void (*down)(const void *x, void *out, int64_t rows, int64_t w, int64_t step,
                  void *hi, void *lo);
 } line_loops;
+
+/* Runs whole registers of n neighbours, from *hi on; returns how many elements: follow.inc. */
+typedef int64_t (*follow)(const void *x, void *out, int64_t n, void *hi);
 
 /*
  * The inner loops of one fold; T is the element, O the result, A the running result.  A
@@ -109,6 +112,15 @@ find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
                : none;
 }
 
+/* NULL if there are none, or elements are no neighbours. */
+static follow
+find_follow(gpo_isa isa, scan_op op, gpo_dtype dtype, bool ascending)
+{
+    typedef const follow(*table)[GPO_NDTYPES];
+    static const table tables[GPO_NISA] = GPO_EACH_ISA(follows);
+    return ascending ? tables[isa][op][dtype] : NULL;
+}
+
 /* ---- the job: what every part of one call reads ---- */
 
 typedef struct chain {
@@ -123,11 +135,12 @@ typedef struct job {
     const char *x; /* element 0 of row 0 */
     char *out;     /* result 0 of row 0 */
     const loops *loops;
-    line_loops line;        /* of neighbours; without loops: four chains */
-    bool matrices;          /* small ones, one after the other, for line.lines */
-    bool few;               /* columns, neighbours in the order of the results, */
-    bool narrow;            /* for line.down */
-    bool turned;            /* short rows whose elements become columns */
+    line_loops line; /* of neighbours; without loops: four chains */
+    follow follow;   /* the same for extremes, or NULL */
+    bool matrices;   /* small ones, one after the other, for line.lines */
+    bool few;        /* columns, neighbours in the order of the results, */
+    bool narrow;     /* for line.down */
+    bool turned;     /* short rows whose elements become columns */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
@@ -273,7 +286,8 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         j->line.line(x, out, n, sx, c->hi, c->lo);
         return;
     }
-    const bool looks_closer = is_extreme(j) && f->acc_bytes == f->bytes; /* quickly */
+    const bool looks_closer =
+        is_extreme(j) && !j->follow && f->acc_bytes == f->bytes; /* quickly */
     int64_t changing = 0; /* elements of a block, in whole SOMEs */
     for (int64_t piece; n >= 2 * CHAINS; x += CHAINS * piece * sx * f->bytes,
                                          out += CHAINS * piece * so * f->out_bytes,
@@ -281,6 +295,15 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         piece = n < BLOCK ? n / CHAINS : PIECE;
         if (changing < BLOCK && fill_settled(j, x, out, CHAINS * piece, c)) {
             changing = 0;
+            continue;
+        }
+        if (j->follow) {
+            const int64_t some = j->follow(x, out, n < BLOCK ? n : BLOCK, c->hi);
+            if (some < BLOCK) {
+                f->chain(x + some * f->bytes, 1, out + some * f->out_bytes, 1, n - some,
+                         c->hi, c->lo);
+                return;
+            }
             continue;
         }
         if (looks_closer && n > SOME && changing < BLOCK) {
@@ -506,9 +529,9 @@ is_matrices(const job *j, gpo_dtype dtype)
 {
     const scan_axes *kept = &j->plan->kept;
     const int64_t w = j->plan->inner, size = j->n * w;
-    const bool near = w == 1 ? kept->ndim == 1
-                             : kept->ndim == 2 && j->plan->inner_ndim == 1 &&
-                                   kept->strides[1] == 1;
+    const bool near =
+        w == 1 ? kept->ndim == 1
+               : kept->ndim == 2 && j->plan->inner_ndim == 1 && kept->strides[1] == 1;
     return near && kept->strides[0] == size && j->plan->stride == j->plan->step &&
            j->n > 0 && j->n == j->plan->cols && !j->plan->initial.given &&
            size <= PIECE / 2 && (dtype != GPO_F64 || w == 1 || j->n <= GROUP_ROWS);
@@ -541,6 +564,8 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     if (j->matrices) {
         j->line = line;
     }
+    j->follow =
+        find_follow(isa, j->plan->op, call->in[0].dtype, neighbours && step == 1);
     j->parallel = parallel;
     j->turned = neighbours && (!j->line.line || call->in[0].dtype == GPO_F64) &&
                 j->n == j->plan->cols && j->n > 1 &&
@@ -580,7 +605,8 @@ run_columns(job *j, gpo_call *call)
     j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
     j->strips = ceil_div(j->plan->inner, STRIP);
     const int64_t tasks = rows / j->plan->inner * j->strips;
-    const int64_t chunk = STRIP_CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
+    const int64_t chunk =
+        STRIP_CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
     const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, chunk) : GPO_OK;
     if (status) {
         return status;
