@@ -39,6 +39,8 @@ enum {
     LEAST_COLUMNS = 4,     /* fewer columns are walked as rows */
     NARROW = 16,           /* fewer are walked by line.down, all at once, */
     NARROW_ROWS = 128,     /* if they have as many elements */
+    FILLED = 5,            /* extremes of fewer columns are filled in blocks, */
+    FILLED_ROWS = 1 << 11, /* if they have as many elements */
     STRIP_CHUNK = 1 << 14, /* elements of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
@@ -286,8 +288,8 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         j->line.line(x, out, n, sx, c->hi, c->lo);
         return;
     }
-    const bool looks_closer =
-        is_extreme(j) && !j->follow && f->acc_bytes == f->bytes; /* quickly */
+    const bool looks_closer = is_extreme(j) && !j->follow && (sx == 1 || sx == -1) &&
+                              f->acc_bytes == f->bytes; /* quickly */
     int64_t changing = 0; /* elements of a block, in whole SOMEs */
     for (int64_t piece; n >= 2 * CHAINS; x += CHAINS * piece * sx * f->bytes,
                                          out += CHAINS * piece * so * f->out_bytes,
@@ -555,9 +557,10 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     const bool neighbours = j->plan->stride == step && (step == 1 || step == -1);
     const scan_axes *kept = &j->plan->kept;
     j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
-    j->few = inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
+    const int64_t many = line.down ? NARROW : is_extreme(j) ? FILLED : 0;
+    j->few = inner > 1 && inner < many && j->own.inner_ndim == 1 &&
              kept->strides[kept->ndim - 1] == 1 && j->plan->stride == step &&
-             j->plan->cols * inner >= NARROW_ROWS;
+             j->plan->cols * inner >= (line.down ? NARROW_ROWS : FILLED_ROWS);
     j->narrow = j->few && line.down;
     j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
     j->matrices = line.lines && is_matrices(j, call->in[0].dtype);
