@@ -3,9 +3,10 @@
  * row, long rows, the variants, choose.  See folds.h for elements and folds, loops.inc
  * for the inner loops, columns.inc for columns.
  *
- * A single chain of additions is latency-bound.  So sums in double go eight elements at
- * a time; otherwise four chains run at once, on four rows or on four pieces of a row
- * whose totals are computed first, while they are in cache; or one chain per column of
+ * A single chain of additions is latency-bound.  So sums of contiguous elements go eight
+ * elements at a time (add_up.inc), extremes a register at a time (follow.inc); otherwise
+ * four chains run at once, on four rows or on four pieces of a row whose totals are
+ * computed first, while they are in cache; or one chain per column of
  * a strip.  A long row is cut into chunks of fixed size, reduced, and scanned from the
  * carries, so that the number of threads does not change a bit of the result.  An
  * exclusive scan is an inclusive one of one element less, stored one step further.
