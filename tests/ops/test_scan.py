@@ -412,6 +412,81 @@ def test_short_rows_and_few_columns(dtype: str, op: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float16", "float32", "float64"])
+def test_small_matrices_and_few_columns(dtype: str, variant: str) -> None:
+    """Sums by windows of eight: every width below 16, whole eights and what is left over."""
+    rng = np.random.default_rng(12)
+    options: dict[str, Any] = {"axis": 1, "backend": "cpu", "variant": variant}
+    for n, w in itertools.product((2, 3, 5, 8, 16, 17, 31, 33), (*range(1, 17), 20)):
+        for matrices in (2, 9, 70):
+            x = rng.integers(-9, 9, (matrices, n, w)).astype(dtype)
+            for reverse in (False, True):
+                got = scan(x, reverse=reverse, **options)
+                want = ref.scan(x, axis=1, reverse=reverse)
+                np.testing.assert_array_equal(got, want, f"{x.shape} {reverse}")
+    for n, w in itertools.product((127, 128, 130, 1300, 40_000), range(1, 17)):
+        x = rng.integers(-1, 2, (n, w)).astype(dtype)
+        for reverse in (False, True):
+            got = scan(x, axis=0, reverse=reverse, backend="cpu", variant=variant)
+            turned = x[::-1] if reverse else x
+            want = np.cumsum(turned.astype(np.float64), 0)
+            want = (want[::-1] if reverse else want).astype(got.dtype)
+            np.testing.assert_array_equal(got, want, f"{x.shape} {reverse}")
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("w", [1, 2, 3, 5, 8, 12])
+def test_adversarial_sums_of_few_columns(w: int, variant: str) -> None:
+    """The documented bound where float64 is added in groups: rows, columns, matrices."""
+    rng = np.random.default_rng(13)
+    for n in (7, 31, 129, 256, 20_011):
+        cancel = np.resize([1e16, 1, -1e16], n)
+        drift = np.r_[1e16, np.full(n - 1, 0.1)]
+        grow = np.exp(rng.uniform(-40, 40, n)) * rng.choice([-1, 1], n)
+        for values in (cancel, drift, grow, np.sort(grow)):
+            x = np.stack([np.roll(values, c) for c in range(w)], 1)
+            calls = [(x, 0)] if w > 1 else [(x[:, 0], 0)]
+            if n < 300:
+                calls.append((np.stack([x, x]), 1))
+            for array, axis in calls:
+                got = scan(array, axis=axis, backend="cpu", variant=variant)
+                got = got.reshape(-1, n, w)[-1]
+                for k in {1, 2, 3, n // 2 + 1, n - 1, n}:
+                    for c in {0, w - 1}:
+                        exact, size = math.fsum(x[:k, c]), math.fsum(np.abs(x[:k, c]))
+                        bound = (math.ceil(math.log2(k)) + 48) * 2.0**-53 * size
+                        assert abs(float(got[k - 1, c]) - exact) <= bound, (n, w, k)
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("dtype", ["int16", "int32", "int64", "float16", "float32", "float64"])
+def test_extremes_that_settle_and_change(dtype: str, op: str, variant: str) -> None:
+    """Random and rising rows, and few columns, with nan and zeros of both signs."""
+    rng = np.random.default_rng(14)
+    for n, w in itertools.product((9, 300, 1449, 2048, 9000), (1, 2, 3, 5, 8, 15)):
+        x = rng.integers(-3000, 3000, (n, w)).astype(dtype)
+        rising = np.sort(x, 0) if op == "max" else -np.sort(x, 0)
+        zeros = np.where(rng.integers(0, 2, (n, w)) > 0, 0.0, -0.0).astype(dtype)
+        arrays = [x, rising, zeros]
+        if x.dtype.kind == "f":
+            arrays.append(x.copy())
+            arrays[-1][2 * n // 3, w // 2] = np.nan
+        for array, reverse in itertools.product(arrays, (False, True)):
+            for turned, axis in ((array, 0), (np.ascontiguousarray(array.T), 1)):
+                got = scan(turned, op, axis, reverse=reverse, backend="cpu", variant=variant)
+                flip = np.flip(turned, axis) if reverse else turned
+                want = ACCUMULATE[op](flip, axis)
+                want = np.flip(want, axis) if reverse else want
+                np.testing.assert_array_equal(got, want, f"{n} {w} {axis} {reverse}")
+                if array is zeros and x.dtype.kind == "f" and (w > 1 > axis or not reverse):
+                    first = np.flip(flip.take([0], axis), axis)
+                    assert (np.signbit(got) == np.signbit(first)).all(), (
+                        "the first of equal ones"
+                    )
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float16", "float64", "complex64"])
 def test_an_axis_of_one_element_gives_the_elements(dtype: str, variant: str) -> None:
     """Also of views and with an initial value."""

@@ -3,9 +3,10 @@
  * row, long rows, the variants, choose.  See folds.h for elements and folds, loops.inc
  * for the inner loops, columns.inc for columns.
  *
- * A single chain of additions is latency-bound.  So sums in double go eight elements at
- * a time; otherwise four chains run at once, on four rows or on four pieces of a row
- * whose totals are computed first, while they are in cache; or one chain per column of
+ * A single chain of additions is latency-bound.  So sums of contiguous elements go eight
+ * elements at a time (add_up.inc), extremes a register at a time (follow.inc); otherwise
+ * four chains run at once, on four rows or on four pieces of a row whose totals are
+ * computed first, while they are in cache; or one chain per column of
  * a strip.  A long row is cut into chunks of fixed size, reduced, and scanned from the
  * carries, so that the number of threads does not change a bit of the result.  An
  * exclusive scan is an inclusive one of one element less, stored one step further.
@@ -26,18 +27,22 @@ enum {
     CHAINS = 4,
     LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
-    PIECES = 2 * PIECE, /* whole rows for line.inc */
     BLOCK = CHAINS * PIECE,
-    SHORT_ROW = 512,    /* rows up to this length run four at once */
-    CHUNK = 16 * BLOCK, /* of a long row */
-    WAVE = 8,           /* chunks per thread between totals and results */
-    MANY_ROWS = 64,     /* enough rows for every thread */
-    STRIP = 256,        /* columns per task */
-    CARRIES = 128,      /* columns carried at a time: thread stacks are small */
-    LEAST_COLUMNS = 4,  /* fewer columns are walked as rows */
-    NARROW = 16,        /* fewer are walked by line.down, all at once, */
-    NARROW_ROWS = 128,  /* if they have as many elements */
-    STRIP_CHUNK = 1024, /* rows of a strip per chunk */
+    SOME = 256,            /* of a block that changes an extreme, looked at alone */
+    SHORT_ROW = 512,       /* rows up to this length run four at once */
+    CHUNK = 16 * BLOCK,    /* of a long row */
+    WAVE_BYTES = 1 << 20,  /* of x per thread between totals and results */
+    GROUP = 128,           /* float64: so many elements without error terms, */
+    GROUP_ROWS = 32,       /* or rows of a few columns */
+    MANY_ROWS = 64,        /* enough rows for every thread */
+    STRIP = 256,           /* columns per task */
+    CARRIES = 128,         /* columns carried at a time: thread stacks are small */
+    LEAST_COLUMNS = 4,     /* fewer columns are walked as rows */
+    NARROW = 16,           /* fewer are walked by line.down, all at once, */
+    NARROW_ROWS = 128,     /* if they have as many elements */
+    FILLED = 5,            /* extremes of fewer columns are filled in blocks, */
+    FILLED_ROWS = 1 << 11, /* if they have as many elements */
+    STRIP_CHUNK = 1 << 14, /* elements of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
@@ -45,17 +50,21 @@ enum {
     TURNED_ROWS = 64, /* so many short rows are turned together, */
     TURNED = 8,       /* so many elements of each */
     TURNED_LEAST = 8,
-    TURNED_SUMS =
-        16, /* longer sums with an error term run as four chains of a vector */
+    TURNED_SUMS = 16,     /* longer ones run one by one: line.line */
     COPY_BYTES = 1 << 16, /* per task */
 };
 
-/* Chains of PLAIN sums along contiguous elements, with contiguous results: line.inc. */
+/* Sums along contiguous elements, with contiguous results: line.inc. */
 typedef struct line_loops {
-    void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi);
-    void (*lines)(const void *x, void *out, int64_t rows, int64_t n, int64_t step);
-    void (*down)(const void *x, void *out, int64_t rows, int64_t w, void *run);
+    void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi, void *lo);
+    void (*lines)(const void *x, void *out, int64_t count, int64_t n, int64_t w,
+                  int64_t step);
+    void (*down)(const void *x, void *out, int64_t rows, int64_t w, int64_t step,
+                 void *hi, void *lo);
 } line_loops;
+
+/* Runs whole registers of n neighbours, from *hi on; returns how many elements: follow.inc. */
+typedef int64_t (*follow)(const void *x, void *out, int64_t n, void *hi);
 
 /*
  * The inner loops of one fold; T is the element, O the result, A the running result.  A
@@ -95,7 +104,7 @@ find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
-/* Without loops unless these are sums without an error term. */
+/* Without loops unless these are sums of real numbers. */
 static line_loops
 find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
@@ -104,6 +113,15 @@ find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return op == SCAN_SUM
                ? tables[isa][gpo_unsigned_of(dtype) == GPO_U64 ? GPO_U64 : dtype]
                : none;
+}
+
+/* NULL if there are none, or elements are no neighbours. */
+static follow
+find_follow(gpo_isa isa, scan_op op, gpo_dtype dtype, bool ascending)
+{
+    typedef const follow(*table)[GPO_NDTYPES];
+    static const table tables[GPO_NISA] = GPO_EACH_ISA(follows);
+    return ascending ? tables[isa][op][dtype] : NULL;
 }
 
 /* ---- the job: what every part of one call reads ---- */
@@ -120,17 +138,21 @@ typedef struct job {
     const char *x; /* element 0 of row 0 */
     char *out;     /* result 0 of row 0 */
     const loops *loops;
-    line_loops line;        /* of neighbours; without loops: four chains */
-    bool one_after_another; /* short rows for line.lines */
-    bool narrow;            /* few columns for line.down */
-    bool turned;            /* short rows whose elements become columns */
+    line_loops line; /* of neighbours; without loops: four chains */
+    follow follow;   /* the same for extremes, or NULL */
+    bool matrices;   /* small ones, one after the other, for line.lines */
+    bool few;        /* columns, neighbours in the order of the results, */
+    bool narrow;     /* for line.down */
+    bool turned;     /* short rows whose elements become columns */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
-    int64_t wave;         /* the first chunk of the current wave */
+    int64_t wave;         /* the first chunk of the current wave, */
+    int64_t together;     /* which has so many, if these are strips */
     int64_t strips;       /* columns: strips per outer group */
     int64_t width_stride; /* stride of x between columns */
-    char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
+    char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows, */
+                          /* where a chunk more has the sums so far */
     _Alignas(16) char first[ACC * FIRSTS]; /* FIRSTS times the `hi` a row begins with */
 } job;
 
@@ -196,6 +218,12 @@ begin_row(const job *j, int64_t r, int64_t w)
     return out;
 }
 
+static bool
+is_extreme(const job *j)
+{
+    return j->plan->op == SCAN_MIN || j->plan->op == SCAN_MAX;
+}
+
 /* ---- one row ---- */
 
 #define FILL(type)                                  \
@@ -220,7 +248,7 @@ fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
 {
     const loops *f = j->loops;
     int64_t so = j->plan->step;
-    if (j->plan->op != SCAN_MIN && j->plan->op != SCAN_MAX) {
+    if (!is_extreme(j)) {
         return false;
     }
     chain after = *c;
@@ -258,16 +286,36 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     const int64_t sx = j->plan->stride, so = j->plan->step;
     _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
     if (j->line.line) {
-        j->line.line(x, out, n, sx, c->hi);
+        j->line.line(x, out, n, sx, c->hi, c->lo);
         return;
     }
-    while (n >= 2 * CHAINS) {
-        const int64_t piece = n < BLOCK ? n / CHAINS : PIECE;
-        if (fill_settled(j, x, out, CHAINS * piece, c)) {
-            x += CHAINS * piece * sx * f->bytes;
-            out += CHAINS * piece * so * f->out_bytes;
-            n -= CHAINS * piece;
+    const bool looks_closer = is_extreme(j) && !j->follow && (sx == 1 || sx == -1) &&
+                              f->acc_bytes == f->bytes; /* quickly */
+    int64_t changing = 0; /* elements of a block, in whole SOMEs */
+    for (int64_t piece; n >= 2 * CHAINS; x += CHAINS * piece * sx * f->bytes,
+                                         out += CHAINS * piece * so * f->out_bytes,
+                                         n -= CHAINS * piece) {
+        piece = n < BLOCK ? n / CHAINS : PIECE;
+        if (changing < BLOCK && fill_settled(j, x, out, CHAINS * piece, c)) {
+            changing = 0;
             continue;
+        }
+        if (j->follow) {
+            const int64_t some = j->follow(x, out, n < BLOCK ? n : BLOCK, c->hi);
+            if (some < BLOCK) {
+                f->chain(x + some * f->bytes, 1, out + some * f->out_bytes, 1, n - some,
+                         c->hi, c->lo);
+                return;
+            }
+            continue;
+        }
+        if (looks_closer && n > SOME && changing < BLOCK) {
+            piece = SOME / CHAINS;
+            if (fill_settled(j, x, out, SOME, c)) {
+                changing = 0;
+                continue;
+            }
+            changing += SOME;
         }
         const void *from[CHAINS];
         void *to[CHAINS];
@@ -284,9 +332,6 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
         f->chains(from, sx, to, so, piece, hi, lo);
         memcpy(c->hi, hi + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
         memcpy(c->lo, lo + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
-        x += CHAINS * piece * sx * f->bytes;
-        out += CHAINS * piece * so * f->out_bytes;
-        n -= CHAINS * piece;
     }
     f->chain(x, sx, out, so, n, c->hi, c->lo);
 }
@@ -330,13 +375,6 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    if (j->one_after_another && end > r) {
-        const int64_t first = j->plan->stride < 0 ? 1 - j->n : 0;
-        j->line.lines(row_of_x(j, r) + first * f->bytes,
-                      row_of_out(j, r) + first * f->out_bytes, end - r, j->n,
-                      j->plan->stride);
-        return;
-    }
     for (; j->turned && r + TURNED_LEAST <= end; r += TURNED_ROWS) {
         turned_rows(j, r, end - r < TURNED_ROWS ? end - r : TURNED_ROWS);
     }
@@ -356,6 +394,19 @@ row_group(void *context, int64_t i)
         begin_chains(j, c.hi, c.lo, 1);
         scan_run(j, row_of_x(j, r), begin_row(j, r, 1), j->n, &c);
     }
+}
+
+/* Group i of matrices, or of short rows, which are one column each. */
+static void
+matrix_group(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t w = j->plan->inner, size = j->n * w, all = j->plan->rows / w;
+    const int64_t begin = i * j->group, left = all - begin;
+    const int64_t at = begin * size + (j->plan->step < 0 ? w - size : 0);
+    j->line.lines(j->x + at * j->loops->bytes, j->out + at * j->loops->out_bytes,
+                  left < j->group ? left : j->group, j->n, w,
+                  j->plan->step < 0 ? -1 : 1);
 }
 
 /* ---- long rows, one chunk per task: waves of totals, carries, results ---- */
@@ -434,7 +485,8 @@ scan_chunks(job *j)
 {
     const loops *f = j->loops;
     const int64_t chunks = j->plan->rows * j->chunks;
-    const int64_t wave = WAVE * (j->parallel ? gpo_cpu_threads() : 1);
+    const int64_t each = ceil_div(WAVE_BYTES, j->chunk * f->bytes);
+    const int64_t wave = each * (j->parallel ? gpo_cpu_threads() : 1);
     chain run;
     for (j->wave = 0; j->wave < chunks; j->wave += wave) {
         const int64_t left = chunks - j->wave, count = left < wave ? left : wave;
@@ -474,6 +526,20 @@ set_first(job *j, gpo_dtype dtype)
     }
 }
 
+/* Whether x is one matrix, or row, after the other, small ones, whose scans begin anew. */
+static bool
+is_matrices(const job *j, gpo_dtype dtype)
+{
+    const scan_axes *kept = &j->plan->kept;
+    const int64_t w = j->plan->inner, size = j->n * w;
+    const bool near =
+        w == 1 ? kept->ndim == 1
+               : kept->ndim == 2 && j->plan->inner_ndim == 1 && kept->strides[1] == 1;
+    return near && kept->strides[0] == size && j->plan->stride == j->plan->step &&
+           j->n > 0 && j->n == j->plan->cols && !j->plan->initial.given &&
+           size <= PIECE / 2 && (dtype != GPO_F64 || w == 1 || j->n <= GROUP_ROWS);
+}
+
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
@@ -490,23 +556,29 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     const int64_t inner = j->plan->inner, step = j->plan->step;
     const line_loops line = find_line(isa, j->plan->op, call->in[0].dtype);
     const bool neighbours = j->plan->stride == step && (step == 1 || step == -1);
-    j->narrow = line.down && inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
-                j->own.kept.strides[j->own.kept.ndim - 1] == 1 &&
-                j->plan->stride == inner && step == inner &&
-                j->plan->cols * inner >= NARROW_ROWS;
-    j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
-    j->parallel = parallel;
-    j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
     const scan_axes *kept = &j->plan->kept;
-    j->one_after_another = neighbours && line.lines && j->n == j->plan->cols &&
-                           j->n <= PIECE / 2 && kept->ndim == 1 &&
-                           kept->strides[0] == j->n && !j->plan->initial.given;
-    j->turned = neighbours && !j->line.line && j->n == j->plan->cols && j->n > 1 &&
+    j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
+    const int64_t many = line.down ? NARROW : is_extreme(j) ? FILLED : 0;
+    j->few = inner > 1 && inner < many && j->own.inner_ndim == 1 &&
+             kept->strides[kept->ndim - 1] == 1 && j->plan->stride == step &&
+             j->plan->cols * inner >= (line.down ? NARROW_ROWS : FILLED_ROWS);
+    j->narrow = j->few && line.down;
+    j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
+    j->matrices = line.lines && is_matrices(j, call->in[0].dtype);
+    if (j->matrices) {
+        j->line = line;
+    }
+    j->follow =
+        find_follow(isa, j->plan->op, call->in[0].dtype, neighbours && step == 1);
+    j->parallel = parallel;
+    j->turned = neighbours && (!j->line.line || call->in[0].dtype == GPO_F64) &&
+                j->n == j->plan->cols && j->n > 1 &&
                 j->n <= (j->plan->op == SCAN_SUM ? TURNED_SUMS : SHORT_ROW) &&
                 kept->ndim <= 1 && j->loops->bytes > 1 && j->loops->bytes < ACC &&
                 j->loops->bytes == j->loops->out_bytes;
     j->chunk = j->n > 0 ? j->n : 1;
-    j->chunks = 1;
+    j->chunks = j->together = 1;
+    j->wave = 0;
     j->hi = NULL;
     j->lo = NULL;
     set_first(j, call->in[0].dtype);
@@ -522,7 +594,7 @@ cut(job *j, gpo_call *call, int64_t chunk)
     j->chunk = chunk;
     j->chunks = ceil_div(j->n, chunk);
     const size_t bytes =
-        (size_t)(j->chunks * j->plan->rows) * (size_t)j->loops->acc_bytes;
+        (size_t)((j->chunks + 1) * j->plan->rows) * (size_t)j->loops->acc_bytes;
     void *memory = NULL;
     const gpo_status status = gpo_scratch(call, 2 * bytes, &memory);
     j->hi = memory;
@@ -537,16 +609,18 @@ run_columns(job *j, gpo_call *call)
     j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
     j->strips = ceil_div(j->plan->inner, STRIP);
     const int64_t tasks = rows / j->plan->inner * j->strips;
-    const int64_t chunk = j->narrow ? CHUNK / j->plan->inner : STRIP_CHUNK;
+    const int64_t chunk =
+        STRIP_CHUNK / (j->plan->inner < STRIP ? j->plan->inner : STRIP);
     const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, chunk) : GPO_OK;
     if (status) {
         return status;
     }
     if (j->chunks > 1) {
-        gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_totals, j);
-        gpo_cpu_loop(j->parallel, ceil_div(rows, STRIP), strip_carries, j);
+        scan_strips(j, tasks);
     }
-    gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_scan, j);
+    else {
+        gpo_cpu_loop(j->parallel, tasks, strip_scan, j);
+    }
     return GPO_OK;
 }
 
@@ -601,8 +675,14 @@ run(gpo_call *call, bool parallel)
         gpo_cpu_loop(parallel, ceil_div(bytes, COPY_BYTES), copy_some, &j);
         return GPO_OK;
     }
+    if (j.matrices) {
+        j.group = GROUP_BYTES / (j.n * j.plan->inner * j.loops->out_bytes) + 1;
+        gpo_cpu_loop(parallel, ceil_div(j.plan->rows / j.plan->inner, j.group),
+                     matrix_group, &j);
+        return GPO_OK;
+    }
     const bool columns =
-        (j.plan->inner >= LEAST_COLUMNS && j.plan->inner_ndim == 1) || j.narrow;
+        (j.plan->inner >= LEAST_COLUMNS && j.plan->inner_ndim == 1) || j.few;
     return columns ? run_columns(&j, call) : run_rows(&j, call);
 }
 
