@@ -1,6 +1,6 @@
 /*
  * ascending.h  Sums of the runs of an ascending index, on the CPU.  Order: the look at an
- * index, its lanes, sums in registers.  See ascends.inc and ascending.inc for the loops.
+ * index, its lanes, sums in registers, all parts.  See ascends.inc and ascending.inc for the loops.
  *
  * The elements of a place are then neighbours, so their sum stays in a register and is
  * stored once, and every part of the index owns a range of places.  A part begins with a
@@ -180,6 +180,47 @@ keep_F64(held_F64 sum, int64_t mask, int64_t start)
 {
     const held_bits kept = (held_bits)sum & (held_bits){mask};
     return (held_F64)(kept | (held_bits){start});
+}
+
+/* ---- all parts ---- */
+
+/* part_ascends of ascends.inc, and sum_runs of ascending.inc. */
+typedef bool (*ascending_check)(const ascending *a, int64_t part);
+typedef bool (*ascending_sum)(const ascending *a, int64_t part, const void *values,
+                              double alpha, const void *x, void *out);
+
+typedef struct ascending_call {
+    ascending index;
+    ascending_check check;
+    ascending_sum sum;
+    const void *values, *x;
+    double alpha;
+    void *out;
+    bool adds; /* else the parts are only checked */
+    bool good[ASCENDING_PARTS];
+} ascending_call;
+
+static inline void
+ascending_take_part(void *context, int64_t part)
+{
+    ascending_call *c = context;
+    c->good[part] = c->adds ? c->sum(&c->index, part, c->values, c->alpha, c->x, c->out)
+                            : c->check(&c->index, part);
+}
+
+/* Adds or checks all parts; false if they do not ascend.  `loop` is gpo_cpu_loop. */
+static inline bool
+ascending_take(ascending_call *c, bool adds, bool parallel,
+               void (*loop)(bool parallel, int64_t count,
+                            void (*body)(void *context, int64_t i), void *context))
+{
+    c->adds = adds;
+    loop(parallel, c->index.parts, ascending_take_part, c);
+    bool good = true;
+    for (int64_t i = 0; i < c->index.parts; i++) {
+        good &= c->good[i];
+    }
+    return good;
 }
 
 #endif

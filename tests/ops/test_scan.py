@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import dtype_of
-from cases.scan import SCAN_OPS, scan_expect
+from cases import Sample, dtype_of, fewer_rows
+from cases.scan import SCAN_OPS, scan_expect, scan_samples
 from conftest import Figure
 
 import gpuopt
@@ -949,6 +949,26 @@ PROFILES = {
     "v4": [(200, 584, 65, 2048)],
     "v5": [(0, 0, 1, 2), (243, 627, 129, 3072)],
 }  # fmt: skip
+
+
+@each_rung
+def test_fewer_rows_take_the_same_path(rung: str) -> None:
+    """The samples that cases.fewer_rows shortens: the same lines, blocks for each row."""
+
+    def path(sample: Sample) -> Any:
+        x, options = sample.arrays[0].build(), dict(sample.options)
+        rows = x.size / x.shape[options["axis"]]
+        kernels = profile("scan", x, variant=rung, **options).kernels
+        lines = [[(line.file, line.line) for line in kernel.lines] for kernel in kernels]
+        return [(k.kernel, k.launches, k.blocks / rows) for k in kernels], lines
+
+    found = 0
+    for sample in scan_samples("float32", "small"):
+        fewer = fewer_rows(sample)
+        if fewer != sample and dict(sample.options)["op"] == "sum":
+            found += 1
+            assert path(fewer) == path(sample), str(sample)
+    assert found >= 5
 
 
 def test_profile_of_the_ladder() -> None:

@@ -23,7 +23,6 @@
 
 enum {
     BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
-    SHORT_BLOCK = 128,   /* the same, where packing overlaps with roots */
     KEYS = 1024,         /* elements whose keys are found at once */
     SCALAR_BYTES = 8192, /* of all blocks, if they hold nothing but scalars */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
@@ -265,17 +264,6 @@ has_block(const job *j, int k)
 }
 
 /*
- * Whether the loop waits for the divider; meanwhile the next operands can be packed, where the
- * call is too small for threads, which lose by it.
- */
-static bool
-packs_meanwhile(const elementwise_plan *plan)
-{
-    return plan->functor == ELEMENTWISE_sqrt && plan->type == GPO_F64 &&
-           plan->size < 2 * CHUNK;
-}
-
-/*
  * Sets flat, block and block_bytes.  Blocks of scalars alone are longer: for 512 float32
  * the call of the loop and the steps around it take as long as the loop.
  */
@@ -291,7 +279,7 @@ size_blocks(job *j)
     for (int k = 0; k < plan->inputs; k++) {
         bytes += has_block(j, k) ? plan->bytes[k] : 0;
     }
-    j->block = packs_meanwhile(plan) ? SHORT_BLOCK : BLOCK;
+    j->block = BLOCK;
     if (j->flat && bytes > 0 && SCALAR_BYTES / bytes > BLOCK) {
         j->block = SCALAR_BYTES / bytes;
     }

@@ -1,7 +1,8 @@
 /*
  * cpu.c  index_add on the CPU.  Order: the kind of sums, the copy of x, a stretch of the
- * source, the plain loop, the ways to share the work, the variants, choose.  See job.h
- * for what they all read.
+ * source, rows of one float32, the plain loop, the ways to share the work, an ascending
+ * index, the variants, choose.  See job.h for what they all read, buckets.h for rows of one
+ * float32, core/ascending.h for an ascending index.
  *
  * Rows are added in the order of the source, so a destination has the same bits in
  * every run.  Threads share slices, columns or destinations, which keeps that order.
@@ -9,11 +10,10 @@
  * which are merged in order.  The number of stretches depends on the sizes alone and
  * simd makes the same ones, so that simd and threads give the same bits.
  */
+#include "buckets.h"
 #include "job.h"
 
 #include "../../backend/backend.h"
-
-#include <math.h>
 
 /* ---- the kind of sums ---- */
 
@@ -40,48 +40,6 @@ count_rows(const job *j, uint16_t *seen, int64_t last, bool *many, int64_t *bad)
         }
     }
     *bad = p->count;
-}
-
-/*
- * Neighbouring destinations are a bucket.  Before a bucket can have more than a few rows,
- * its sums in out are moved to float64 sums of its own.
- */
-struct buckets {
-    /* rows since the sums were moved; every WAYS-th is counted in one array, as a count
-       that was just stored would be awaited */
-    uint32_t seen[WAYS][BUCKETS];
-    int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
-    int64_t used;          /* buckets with sums */
-    int shift;             /* 2^shift destinations are a bucket */
-    double *sums;
-};
-
-/* Counts n destinations; returns whether a bucket may be full. */
-static bool
-count_buckets(buckets *all, int64_t n, const int64_t *k)
-{
-    uint32_t most = 0;
-    int64_t i = 0;
-    for (; i + WAYS <= n; i += WAYS) {
-        for (int w = 0; w < WAYS; w++) {
-            const uint32_t seen = ++all->seen[w][k[i + w] >> all->shift];
-            most = seen > most ? seen : most;
-        }
-    }
-    for (; i < n; i++) {
-        all->seen[0][k[i] >> all->shift]++;
-    }
-    return most > (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) / WAYS;
-}
-
-static int64_t
-rows_of(const buckets *all, int64_t b)
-{
-    int64_t rows = 0;
-    for (int w = 0; w < WAYS; w++) {
-        rows += all->seen[w][b];
-    }
-    return rows;
 }
 
 /* Counts all rows by buckets; *many = whether a bucket has more than a few. */
@@ -392,59 +350,6 @@ merge_piece(void *context, int64_t i)
 
 /* ---- rows of one float32 ---- */
 
-/* Moves the sums of bucket b. */
-static void
-move_sums(const job *j, buckets *all, int64_t b)
-{
-    const bool is_new = all->rank[b] < 0;
-    all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
-    for (int w = 0; w < WAYS; w++) {
-        all->seen[w][b] = 0;
-    }
-    const int64_t first = b << all->shift, left = j->plan->length - first;
-    const int64_t n = left < (int64_t)1 << all->shift ? left : (int64_t)1 << all->shift;
-    float *restrict out = (float *)j->sums + first;
-    double *restrict sum = all->sums + ((int64_t)all->rank[b] << all->shift);
-    for (int64_t k = 0; k < n; k++) {
-        const bool moves = out[k] == out[k]; /* a nan keeps its bits where it is */
-        const double before = is_new ? -0.0 : sum[k]; /* any x plus -0.0 is x */
-        sum[k] = moves ? before + out[k] : before;
-        out[k] = moves ? -0.0F : out[k];
-    }
-}
-
-/* Moves the sums of the buckets that n more rows might bring beyond a few. */
-static void
-move_full(const job *j, buckets *all)
-{
-    for (int64_t b = 0; b < BUCKETS; b++) {
-        uint32_t most = 0;
-        for (int w = 0; w < WAYS; w++) {
-            most = all->seen[w][b] > most ? all->seen[w][b] : most;
-        }
-        if (most > (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) / WAYS) {
-            move_sums(j, all, b);
-        }
-    }
-}
-
-/* Adds all moved sums to out. */
-static void
-move_back(const job *j, const buckets *all)
-{
-    for (int64_t k = 0; k < j->plan->length; k++) {
-        const int64_t rank = all->rank[k >> all->shift],
-                      each = (int64_t)1 << all->shift;
-        float *out = (float *)j->sums + k;
-        if (rank < 0) {
-            k |= each - 1; /* the next bucket */
-        }
-        else if (!isnan(*out)) {
-            *out = (float)(all->sums[(rank << all->shift) + (k & (each - 1))] + *out);
-        }
-    }
-}
-
 /*
  * Adds the rows to out; returns the first bad one.  The destinations of the next rows are
  * counted and prefetched before.
@@ -488,10 +393,7 @@ add_lone(gpo_call *call, const job *j)
     const index_add_plan *p = j->plan;
     buckets *all = j->buckets;
     memset(all->rank, -1, sizeof all->rank);
-    int64_t most = BUCKETS;
-    most = WAYS * p->count / (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) < most
-               ? WAYS * p->count / (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS)
-               : most;
+    const int64_t most = p->count / FULL < BUCKETS ? p->count / FULL : BUCKETS;
     void *memory = NULL;
     gpo_status status =
         gpo_scratch(call, (size_t)(most << all->shift) * sizeof(double), &memory);
@@ -633,37 +535,6 @@ add_all(job *j, bool parallel)
 
 /* ---- an ascending index ---- */
 
-typedef struct runs_job {
-    ascending index;
-    const index_add_plan *plan;
-    const runs *runs;
-    const void *source, *x;
-    void *out;
-    bool adds; /* else the parts are only checked */
-    bool good[ASCENDING_PARTS];
-} runs_job;
-
-static void
-take_part(void *context, int64_t part)
-{
-    runs_job *r = context;
-    r->good[part] = r->adds ? r->runs->sum[r->plan->dtype](&r->index, part, r->source,
-                                                           r->plan->alpha, r->x, r->out)
-                            : r->runs->ascends(&r->index, part);
-}
-
-static bool
-take_parts(runs_job *r, bool adds, bool parallel)
-{
-    r->adds = adds;
-    gpo_cpu_loop(parallel, r->index.parts, take_part, r);
-    bool good = true;
-    for (int64_t i = 0; i < r->index.parts; i++) {
-        good &= r->good[i];
-    }
-    return good;
-}
-
 /*
  * Adds rows of one element whose index ascends; false if it does not, and where it must be
  * known to be good before, nothing is written then.
@@ -673,23 +544,25 @@ add_ascending(const job *j, bool parallel)
 {
     static const runs *const tables[GPO_NISA] = GPO_EACH_ISA(&runs);
     const index_add_plan *p = j->plan;
-    runs_job r = {.index = {.index = j->index,
-                            .is_wide = p->is_wide,
-                            .n = p->count,
-                            .size = p->length},
-                  .plan = p,
-                  .runs = tables[gpo_cpu_isa()],
-                  .source = j->source,
-                  .x = j->x->data,
-                  .out = j->out->data};
-    if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 ||
-        !r.runs->sum[p->dtype] || p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
-        !gpo_array_is_contiguous(j->x) || !ascending_look(&r.index)) {
+    const runs *loops = tables[gpo_cpu_isa()];
+    ascending_call c = {.index = {.index = j->index,
+                                  .is_wide = p->is_wide,
+                                  .n = p->count,
+                                  .size = p->length},
+                        .check = loops->ascends,
+                        .sum = loops->sum[p->dtype],
+                        .values = j->source,
+                        .x = j->x->data,
+                        .alpha = p->alpha,
+                        .out = j->out->data};
+    if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 || !c.sum ||
+        p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
+        !gpo_array_is_contiguous(j->x) || !ascending_look(&c.index)) {
         return false;
     }
-    const bool first = p->is_first || r.x == r.out;
-    return (!first || take_parts(&r, false, parallel)) &&
-           (take_parts(&r, true, parallel) || first);
+    const bool first = p->is_first || c.x == c.out;
+    return (!first || ascending_take(&c, false, parallel, gpo_cpu_loop)) &&
+           (ascending_take(&c, true, parallel, gpo_cpu_loop) || first);
 }
 
 /* ---- the variants ---- */

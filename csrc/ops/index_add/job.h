@@ -57,9 +57,8 @@ typedef struct loops {
 
 /* The loops of an ascending index of rows of one element; sum: NULL for other dtypes. */
 typedef struct runs {
-    bool (*ascends)(const ascending *a, int64_t part);
-    bool (*sum[GPO_NDTYPES])(const ascending *a, int64_t part, const void *source,
-                             double alpha, const void *x, void *out);
+    ascending_check ascends;
+    ascending_sum sum[GPO_NDTYPES];
 } runs;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -86,8 +85,6 @@ enum {
     SPARSE = 3,         /* destinations for each source row, so that most have none */
 };
 
-typedef struct buckets buckets; /* in cpu.c */
-
 typedef struct job {
     const index_add_plan *plan;
     const gpo_array *x, *out;
@@ -100,7 +97,7 @@ typedef struct job {
     char *own;       /* stretches - 1 tables of length x inner sums, or one in turn */
     bool is_checked; /* the whole index is known to be good, but may change */
     bool is_lone;    /* rows of one float32, summed in out and now and then moved */
-    struct buckets *buckets; /* their destinations */
+    struct buckets *buckets; /* their destinations: buckets.h */
     bool is_sparse;          /* only the sums of destinations that have rows are used */
     int64_t slices;          /* of the columns */
     int64_t ranges;          /* of destinations */

@@ -40,9 +40,6 @@ enum {
 typedef int64_t (*add_loop)(void *tables, int64_t size, int ways, int64_t shift,
                             const void *index, const void *v, int64_t n, int64_t more);
 
-typedef bool (*sum_runs)(const ascending *a, int64_t part, const void *values,
-                         double alpha, const void *x, void *out);
-
 typedef struct loops {
     int64_t (*locate[GPO_NDTYPES])(const void *index, int64_t n, int64_t size,
                                    gpo_index_mode mode, int64_t *to);
@@ -50,8 +47,8 @@ typedef struct loops {
     void (*narrow[GPO_NDTYPES])(const void *v, int64_t n, void *to);
     add_loop add[GPO_NDTYPES], add_narrow[GPO_NDTYPES]; /* index of 64 and 32 bits */
     void (*fold[GPO_NDTYPES])(void *a, const void *b, int64_t n); /* a[k] += b[k] */
-    bool (*ascends)(const ascending *a, int64_t part);
-    sum_runs sum_runs[GPO_NDTYPES]; /* of the dtype of values; NULL: none */
+    ascending_check ascends;
+    ascending_sum sum_runs[GPO_NDTYPES]; /* of the dtype of values; NULL: none */
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -255,57 +252,29 @@ combine_strip(void *context, int64_t i)
 
 /* ---- an ascending index ---- */
 
-typedef struct runs_job {
-    ascending index;
-    const loops *loops;
-    const void *values;
-    sum_runs sum; /* NULL: the parts are only checked */
-    void *out;
-    bool good[ASCENDING_PARTS];
-} runs_job;
-
-static void
-take_part(void *context, int64_t part)
-{
-    runs_job *r = context;
-    r->good[part] = r->sum ? r->sum(&r->index, part, r->values, 1, NULL, r->out)
-                           : r->loops->ascends(&r->index, part);
-}
-
-static bool
-take_parts(runs_job *r, sum_runs sum, bool parallel)
-{
-    r->sum = sum;
-    gpo_cpu_loop(parallel, r->index.parts, take_part, r);
-    bool good = true;
-    for (int64_t i = 0; i < r->index.parts; i++) {
-        good &= r->good[i];
-    }
-    return good;
-}
-
-/* Sums the runs of an index that ascends; false if it does not: nothing is done then. */
+/* Sums the runs of an index that ascends; false if it does not: then all starts over. */
 static bool
 sum_ascending(const job *j, bool parallel)
 {
-    const sum_runs sum = j->loops->sum_runs[j->values.array->dtype];
     const scatter_add_line *line = j->plan->line;
     for (int i = 0; i < 2; i++) {
         if (!line[i].is_line || line[i].stride != 1) {
             return false;
         }
     }
-    runs_job r = {.index = {.index = j->index.array->data,
-                            .is_wide = j->index.array->dtype != GPO_I32,
-                            .n = j->plan->n,
-                            .size = j->plan->size},
-                  .loops = j->loops,
-                  .values = j->values.array->data,
-                  .out = j->out};
+    ascending_call c = {.index = {.index = j->index.array->data,
+                                  .is_wide = j->index.array->dtype != GPO_I32,
+                                  .n = j->plan->n,
+                                  .size = j->plan->size},
+                        .check = j->loops->ascends,
+                        .sum = j->loops->sum_runs[j->values.array->dtype],
+                        .values = j->values.array->data,
+                        .alpha = 1,
+                        .out = j->out};
     const bool kept = j->plan->size * j->sum_bytes <= KEPT_BYTES;
-    return sum && !kept && ascending_look(&r.index) &&
-           (!j->plan->late || take_parts(&r, NULL, parallel)) &&
-           take_parts(&r, sum, parallel);
+    return c.sum && !kept && ascending_look(&c.index) &&
+           (!j->plan->late || ascending_take(&c, false, parallel, gpo_cpu_loop)) &&
+           ascending_take(&c, true, parallel, gpo_cpu_loop);
 }
 
 /* IndexError for the first index out of bounds, if there is one. */

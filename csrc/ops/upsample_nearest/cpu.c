@@ -105,9 +105,9 @@ typedef struct job {
     int64_t regular;              /* ...of the first so many elements */
     int64_t at_once;              /* LINES: rows of dx */
     int64_t wide;                 /* pixels of dx whose 16-bit floats are widened */
-    const int64_t *at64; /* where each pixel of dy goes; NULL: to every second */
-    bool is_pixel;       /* the channels of a pixel are contiguous */
-    int64_t block;       /* sums at once: whole pixels, if these are packed */
+    const int64_t *goes_to; /* where each pixel of dy goes; NULL: to every second */
+    bool is_pixel;          /* the channels of a pixel are contiguous */
+    int64_t block;          /* sums at once: whole pixels, if these are packed */
     bool is_packed;
     int64_t group;  /* rows of a task */
     int64_t piece;  /* elements of W of a task, on the larger side; even */
@@ -581,13 +581,13 @@ spread_lines(const job *j, const piece *of, line *lines, int64_t count)
     const int64_t by = p->stride[UPSAMPLE_W], pixel = j->is_pixel ? p->inner : 1;
     for (int64_t k = 0; k < count; k++) {
         lines[k].from = (const char *)lines[k].from + first * by * p->bytes;
-        if (!j->at64) {
+        if (!j->goes_to) {
             lines[k].to = (char *)lines[k].to + 2 * first * p->bytes;
         }
     }
     for (int64_t c = 0; c < p->inner; c += pixel) {
-        j->moves.spread(lines, count, j->at64 ? j->at64 + first : NULL, n, by * parts,
-                        pixel * parts, bits);
+        j->moves.spread(lines, count, j->goes_to ? j->goes_to + first : NULL, n,
+                        by * parts, pixel * parts, bits);
         for (int64_t k = 0; k < count; k++) {
             lines[k].to = (char *)lines[k].to + p->bytes;
             lines[k].from =
@@ -651,7 +651,7 @@ take_places(job *j, int64_t *at)
         at[i] = source * p->inner * parts;
         doubled = doubled && source == 2 * i;
     }
-    j->at64 = doubled ? NULL : at;
+    j->goes_to = doubled ? NULL : at;
 }
 
 /* ---- backward: start ---- */
@@ -703,8 +703,8 @@ backward(gpo_call *call, bool parallel)
     };
     void *memory = NULL;
     const bool same = j.mode == SAME;
-    gpo_status status =
-        set_first(call, &j, !same, same ? 0 : (size_t)w->out * sizeof *j.at64, &memory);
+    gpo_status status = set_first(
+        call, &j, !same, same ? 0 : (size_t)w->out * sizeof *j.goes_to, &memory);
     if (status) {
         return status;
     }
