@@ -43,10 +43,11 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "
 STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
 # Large files whose loads are narrower than 16 bytes, or counted by no lesson.
 SMALL = (
-    "elementwise/v0_one_each", "causal_conv1d/v6_toeplitz", "causal_conv1d/v7_spectra",
-    "causal_conv1d/v7_spectra_gradients", "causal_conv1d/v7_spectra_lags",
-    "causal_conv1d/update", "convolve/large_block", "convolve/transforms_in_double",
-    "convolve/cuda",
+    "elementwise/v0_one_each", "elementwise/v2_peeled", "causal_conv1d/v6_toeplitz",
+    "causal_conv1d/v7_spectra", "causal_conv1d/v7_spectra_gradients",
+    "causal_conv1d/v7_spectra_lags", "causal_conv1d/update", "convolve/large_block",
+    "convolve/transforms_in_double", "convolve/cuda", "dot/cuda", "index_add/cuda",
+    "upsample_nearest/cuda",
 )  # fmt: skip
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 

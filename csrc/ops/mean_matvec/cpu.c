@@ -456,7 +456,7 @@ run(gpo_call *call, bool parallel)
                             means_and_product, &j);
     }
     if (p->rows > 0) {
-        if (p->batches % j.columns != 0) { /* columns that have no batch */
+        if (j.means && p->batches % j.columns != 0) { /* columns that have no batch */
             memset(j.means + means_bytes - tile_bytes, 0, tile_bytes);
         }
         gpo_cpu_loop(j.parallel, ceil_div(p->batches * p->rows, j.group), mean_group,
