@@ -478,7 +478,7 @@ def gradient_case(
 ) -> Any:
     """dy, x, w and the expected result; `turn`: x has the difficult rows.
 
-    `few`: every third batch of many; their channels have all the rows.
+    `few`: every sixth batch of many; their channels have all the rows.
     """
     channels, steps, taps = size
     kind, names = dtype_of(dtype), GRADIENT_ROWS[rows]
@@ -486,8 +486,8 @@ def gradient_case(
     hard = causality.stack(names, channels, steps, kind)
     like = causality.stack(["normal"], channels, steps, kind, 5)
     if few and channels >= len(MILD):
-        hard = hard[::3]
-        shown = {(3 * b + c) % len(names) for b in range(len(hard)) for c in range(channels)}
+        hard = hard[::6]
+        shown = {(6 * b + c) % len(names) for b in range(len(hard)) for c in range(channels)}
         assert shown == set(range(len(names)))
     like = np.repeat(like, len(hard), 0) * (2.0**-60 if rows == 0 else 1)
     dy, x = (like.astype(kind), hard) if turn else (hard[..., ::-1], like.astype(kind))
@@ -507,8 +507,11 @@ def test_gradients_know_no_past(backend: str, variant: str, dtype: str) -> None:
                     causality.check_gradients(dy, x, w, dx, dw, want)
 
 
+FUTURES = (0.0, np.nan, np.inf, -1e30, 1e4)
+
+
 @each_causal_variant
-@pytest.mark.parametrize("future", [0.0, np.nan, np.inf, -1e30, 1e4])
+@pytest.mark.parametrize("future", FUTURES)
 def test_another_future_changes_no_past(backend: str, variant: str, future: float) -> None:
     """By at most the bounds of both results; if `causal` is exact, not in any bit."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
@@ -523,7 +526,10 @@ def test_another_future_changes_no_past(backend: str, variant: str, future: floa
         y = causal_conv1d(x, w, **how)
         dx, _ = causal_conv1d_backward(x[..., ::-1], x, w, **how)
         room = 2 * causality.causal_bound(x, w, x.dtype)
-        for t in (1, 128, 129, 257, steps // 2 + 1, steps - 1):
+        starts = (1, 128, 129, 257, steps // 2 + 1, steps - 1)
+        if backend == "sim":  # half of them, the other half with the next future
+            starts = starts[FUTURES.index(future) % 2 :: 2]
+        for t in starts:
             other = x.copy()
             other[..., t:] = future
             past = causal_conv1d(other, w, **how)[..., :t]

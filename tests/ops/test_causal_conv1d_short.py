@@ -431,7 +431,7 @@ def test_every_sector_is_moved_once(op: str, layout: str, most: float, dtype: st
     Backward has stretches of 32 steps and more: three or six more are read of x, three of
     dy, and five sums are written and read for each channel.
     """
-    shape = (1, 4, 8192) if layout == "BCT" else (1, 4096, 256)
+    shape = (1, 4, 8192) if layout == "BCT" else (1, 2048, 256)
     variant = VARIANTS[layout == "BTC"]
     x = whole(shape, dtype)
     w = whole((shape[1 if layout == "BCT" else 2], 4), dtype)
