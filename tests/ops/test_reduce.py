@@ -572,9 +572,7 @@ def test_short_middle_axes(variant: str, dtype: str) -> None:
     """Rows of groups of any width, in place and apart, of which the last ends the memory."""
     rng = np.random.default_rng(22)
     ordered = ("min", "max", "any", "all") if dtype != "complex128" else ()
-    for inner, n in itertools.product(
-        (1, 2, 3, 5, 8, 9, 16, 17, 30, 33, 64), (2, 3, 7, 18, 64)
-    ):
+    for inner, n in itertools.product((1, 2, 5, 8, 9, 17, 64), (2, 7, 18, 64)):
         numbers = rng.integers(0, 2, (19, n, inner + 1)) + (
             rng.random((19, n, inner + 1)) < 0.05
         )

@@ -35,8 +35,9 @@ enum {
     MOST_LOADS = 64,          /* of a short row */
     LEAST_TOGETHER = 8,       /* short rows that are folded together, */
     TOGETHER_BYTES = 1 << 13, /* or as many as fill so many bytes */
-    NEAR_AHEAD = 1024,        /* bytes that a single stream prefetches ahead, into L1 */
-    EXTREME_BYTES = 512,      /* of a row: from here on `extreme` uses vectors */
+    ALONE_BYTES = 512,   /* longer ones are read one by one, as prefetchers like it */
+    NEAR_AHEAD = 1024,   /* bytes that a single stream prefetches ahead, into L1 */
+    EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors */
 };
 
 /*
