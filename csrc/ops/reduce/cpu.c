@@ -1035,7 +1035,7 @@ size_strips(job *j)
     return j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
 }
 
-/* Sets run and runs.  Packing runs of 128 bytes takes twice as long as folding them in place. */
+/* Sets run and runs.  Packing runs of 128 bytes takes longer than folding them in place. */
 static void
 find_runs(job *j)
 {
