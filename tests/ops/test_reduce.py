@@ -563,6 +563,76 @@ def test_truths_of_one_element_and_of_few_rows(variant: str, dtype: str) -> None
                 np.testing.assert_array_equal(got, getattr(np, op)(view, axis=0))
 
 
+SHORT = ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", [*SHORT, "complex128"])
+def test_short_middle_axes(variant: str, dtype: str) -> None:
+    """Rows of groups of any width, in place and apart, of which the last ends the memory."""
+    rng = np.random.default_rng(22)
+    ordered = ("min", "max", "any", "all") if dtype != "complex128" else ()
+    for inner, n in itertools.product((1, 2, 5, 8, 9, 17, 64), (2, 7, 18, 64)):
+        numbers = rng.integers(0, 2, (19, n, inner + 1)) + (
+            rng.random((19, n, inner + 1)) < 0.05
+        )
+        base = numbers.astype(dtype_of(dtype))
+        packed = np.ascontiguousarray(base[..., 1:])
+        apart = np.repeat(packed, 2, axis=2)[..., 1::2]
+        views = [(packed, 1), (apart, 1), (base[..., 1:], 1), (packed.transpose(2, 1, 0), 1)]
+        views += [(packed[::-1], 1), (np.stack([packed, packed + packed]), (0, 2))]
+        views += [(packed, 2), (np.stack([apart, packed]), (0, 3))]
+        for x, axis in views:
+            for op in ("sum", "prod", "mean", *ordered):
+                if dtype == "bool" and op == "mean":
+                    continue
+                got = reduce(x, op, axis=axis, backend="cpu", variant=variant)
+                wide = x.astype(
+                    "c16" if dtype == "complex128" else "f8" if got.dtype.kind in "fV" else "i8"
+                )
+                want = getattr(np, op)(wide, axis=axis)
+                np.testing.assert_allclose(
+                    got.astype(want.dtype),
+                    want,
+                    4e-3 if "float16" in dtype else 1e-6,
+                    err_msg=f"{op} {x.shape} {x.strides} {axis}",
+                )
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_extremes_of_short_rows_with_nan(variant: str, dtype: str) -> None:
+    """A nan is the result, wherever it is; else infinities and both zeros are numbers."""
+    rng = np.random.default_rng(23)
+    for inner, n in itertools.product((1, 3, 6, 16, 40), (2, 5, 17, 50)):
+        x = rng.normal(size=(70, n, inner))
+        x[rng.random(x.shape) < 0.05] = np.inf
+        x[rng.random(x.shape) < 0.05] = -np.inf
+        x[rng.random(x.shape) < 0.1] = -0.0
+        x[rng.random(x.shape) < 0.5 / n] = np.nan
+        x = x.astype(dtype_of(dtype))
+        for view in (x, np.repeat(x, 2, axis=2)[..., ::2], np.moveaxis(x, 2, 0)):
+            for op in ("min", "max"):
+                axis = 2 if view.shape[0] == inner else 1
+                got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
+                want = getattr(np, op)(view.astype("f8"), axis=axis)
+                np.testing.assert_array_equal(got.astype("f8"), want)
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
+def test_places_of_runs_and_of_tiles(variant: str, dtype: str) -> None:
+    """Results in the order of memory: runs of them are neighbours in both, or none are."""
+    rng = np.random.default_rng(24)
+    for shape in ((70, 2, 66, 4), (33, 2, 150, 1), (64, 2, 64, 2), (5, 3, 7, 40)):
+        x = rng.integers(0, 2, shape).astype(dtype)
+        for order in ((2, 1, 0, 3), (3, 2, 1, 0), (0, 2, 3, 1), (2, 3, 1, 0)):
+            view = x.transpose(order)
+            axis = order.index(1)
+            got = reduce(view, "max", axis=axis, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, view.max(axis=axis))
+
+
 @each_cpu
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "float32", "float64", "int64"])
 def test_short_rows_of_scattered_elements(variant: str, dtype: str) -> None:

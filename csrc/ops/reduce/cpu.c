@@ -32,9 +32,29 @@ enum {
     FOLD_ROWS = 8,    /* rows that `fold_rows` folds */
     SHORT_ROW = 256,  /* longest row, in elements, for `short_rows` */
     SHORT_ROW_LANES = 16,
+    MOST_LOADS = 64,          /* of a short row */
+    LEAST_TOGETHER = 8,       /* short rows that are folded together, */
+    TOGETHER_BYTES = 1 << 13, /* or as many as fill so many bytes */
+    ALONE_BYTES = 512,   /* longer ones are read one by one, as prefetchers like it */
     NEAR_AHEAD = 1024,   /* bytes that a single stream prefetches ahead, into L1 */
     EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors */
 };
+
+/*
+ * How a short row is folded: by loads of SHORT_ROW_LANES elements, the last of which may not be
+ * its own; lanes are folded until as many are left as the row has results.  With more results
+ * than lanes there are several blocks of lanes.
+ */
+typedef struct row_loads {
+    int full, part;         /* loads, and loads with new elements from lane `old` on */
+    int old;                /* these come after the others */
+    int64_t at[MOST_LOADS]; /* where they begin */
+    int64_t lanes, period;  /* lanes in use; those of one result are `period` apart */
+    int64_t step;           /* lanes from one result to the next */
+    int64_t pitch;          /* results from row to row */
+    int64_t blocks;         /* of lanes */
+    int64_t reach; /* elements from the start of a row to the end of its loads */
+} row_loads;
 
 /* The inner loops of one fold; T is the element, A the partial result, S the state. */
 typedef struct loops {
@@ -48,12 +68,16 @@ typedef struct loops {
     void (*fold)(void *a, const void *b, int64_t w);    /* a[c] = fold of a[c], b[c] */
     /* t[c] = the fold of every keep-th of t[c..w), c in [0, keep) */
     void (*lanes)(void *t, int64_t w, int64_t keep);
-    /* t[r] = the fold of the n elements from x + r * stride, n in [1, SHORT_ROW] */
+    /* t[r] = the fold of the n elements from x + r * stride, n < SHORT_ROW_LANES, or n <=
+       SHORT_ROW for ANY and ALL */
     void (*short_rows)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
-    /* the same for every keep-th of them, keep times; n in [SHORT_ROW_LANES, SHORT_ROW] */
-    void (*short_groups)(const void *x, int64_t rows, int64_t stride, int64_t n,
-                         int64_t keep, void *t);
+    /* t[r * pitch + c] = result c < keep of the row from x + r * stride on; SHORT_ROW_LANES
+       of them are written if keep > 1 */
+    void (*load_rows)(const void *x, int64_t rows, int64_t stride,
+                      const row_loads *loads, int64_t keep, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
+    /* x[i] = the element of a[i], if a partial result is not its own value; else NULL */
+    void (*elements)(const void *a, int64_t n, void *x);
     /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
     void (*extreme)(const void *x, int64_t n, void *acc);
     /* the same and its place among the n elements; NULL if `find` is to search for it */
@@ -174,6 +198,8 @@ enum {
     NARROW_BYTES = 32,     /* narrower columns are gathered into rows, */
     GROUPED_BYTES = 128,   /* and wider ones up to this width, */
     GROUPED = 64,          /* of fewer columns, */
+    WIDEST_GROUP = 64,     /* likewise if a row is folded by loads */
+    GROUPS_BYTES = 4096,   /* and has at most so many bytes */
     FEW_ROWS = 16,         /* of more rows */
     STRIP_ROWS = 512,      /* rows of a strip in one chunk */
     BATCH = 256,           /* results finished together */
@@ -206,7 +232,7 @@ typedef struct job {
     bool early;         /* any, all: a state that is not 0 decides */
     uint64_t magnitude; /* the bits of an element that make it true */
     bool parallel;
-    bool direct;      /* the partial results of columns are the results: is_direct */
+    bool direct;      /* the partial results are the results: is_direct */
     bool gaps;        /* columns two apart are read with those between them */
     bool interleaved; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
@@ -218,6 +244,9 @@ typedef struct job {
     int64_t chunks;                       /* of a result */
     int64_t outers, width, strip, strips; /* columns: groups, columns of each, ... */
     int64_t group;                        /* rows of a task */
+    row_loads loads;                      /* of a row, packed or */
+    bool by_loads;                        /* in place */
+    const char *end;                      /* of the array */
     reduce_axes runs;                     /* of a row, if it is folded run by run, */
     int64_t run;                          /* each of so many elements; or 0 */
     char *value;                          /* states, chunks x rows */
@@ -316,7 +345,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
         f->extreme(take(c, n, pack), n, acc);
         return;
     }
-    if (n <= SHORT_ROW && j->keep == 1 && j->step == 1) {
+    if (n < SHORT_ROW_LANES && j->keep == 1 && j->step == 1) {
         f->short_rows(take(c, n, pack), 1, 0, n, acc);
         return;
     }
@@ -555,7 +584,9 @@ finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n
 }
 
 #include "copies.inc"
+
 #include "few.inc"
+#include "loads.inc"
 #include "places.inc"
 
 /* ---- tasks ---- */
@@ -588,9 +619,6 @@ row_group(void *context, int64_t i, void *memory)
     const int64_t keep = j->keep;
     const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
     const bool places = extremes && j->arg && f->place;
-    const bool short_groups = keep > 1 && reduced->strides[0] == 1 &&
-                              SHORT_ROW_LANES / 2 % keep == 0 &&
-                              cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
@@ -606,11 +634,7 @@ row_group(void *context, int64_t i, void *memory)
         int64_t n = run_left(&c);
         n = n < BATCH / keep ? n : BATCH / keep;
         n = n < end - r ? n : end - r;
-        if (short_groups) {
-            f->short_groups(c.at, n, stride, cols, keep, acc);
-            f->widen(acc, n * keep, value);
-        }
-        else if (cols == 1) {
+        if (cols == 1) {
             const char *x = c.at;
             if (stride != 1) {
                 pack_elements(acc, x, n, stride, f->bytes);
@@ -632,7 +656,7 @@ row_group(void *context, int64_t i, void *memory)
                 }
             }
             if (!extremes) {
-                f->short_rows(c.at, n, stride, cols, acc);
+                short_group(j, c.at, n, stride, acc);
             }
             f->widen(acc, n, value);
             for (int64_t k = 0; j->arg && !places && k < n; k++) {
@@ -773,6 +797,17 @@ one_axis_at_least(const reduce_axes *axes)
     return axes->ndim == 0 ? &one : axes;
 }
 
+/* The highest offset of an element on these axes. */
+static int64_t
+end_of(const reduce_axes *axes)
+{
+    int64_t end = 0;
+    for (int d = 0; d < axes->ndim; d++) {
+        end += axes->strides[d] > 0 ? (axes->shape[d] - 1) * axes->strides[d] : 0;
+    }
+    return end;
+}
+
 /* The initial value as BATCH states, in `memory`; NULL if none is given. */
 static const void *
 initial_states(const job *j, state memory[BATCH])
@@ -819,6 +854,8 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
     j->lanes = LANE_BYTES / j->loops->bytes;
     j->value = NULL;
     j->index = NULL;
+    j->by_loads = false;
+    j->end = j->origin + (end_of(j->kept) + end_of(j->reduced) + 1) * j->loops->bytes;
     atomic_init(&j->decided, false);
     j->out = call->out[0].data;
     j->out_dtype = call->out[0].dtype;
@@ -858,15 +895,20 @@ typedef struct sorted_axes {
 static bool
 sort_kept(job *j, sorted_axes *sorted)
 {
-    enum { WORTH_BYTES = 1 << 15 };
+    enum { WORTH_BYTES = 1 << 15, WORTH_KEPT_BYTES = 1 << 11 };
     const reduce_axes *axes = j->kept;
     reduce_axes *kept = &sorted->kept, *places = &sorted->places;
     const int64_t elements = j->rows * j->cols;
     bool in_order = true;
+    int64_t least = llabs(axes->strides[0]);
     for (int d = 1; d < axes->ndim; d++) {
-        in_order = in_order && llabs(axes->strides[d - 1]) >= llabs(axes->strides[d]);
+        const int64_t stride = llabs(axes->strides[d]);
+        in_order = in_order && llabs(axes->strides[d - 1]) >= stride;
+        least = least < stride ? least : stride;
     }
-    if (in_order || elements * j->loops->bytes < WORTH_BYTES) {
+    const bool kept_last = least < llabs(j->reduced->strides[j->reduced->ndim - 1]);
+    if (in_order ||
+        elements * j->loops->bytes < (kept_last ? WORTH_KEPT_BYTES : WORTH_BYTES)) {
         return false;
     }
     int64_t place = 1;
@@ -919,15 +961,19 @@ find_groups(job *j, reduce_axes *groups, reduce_axes *row)
     const int last = kept->ndim - 1;
     const int64_t width = kept->shape[last];
     const int64_t step = kept->strides[last], bytes = width * j->loops->bytes;
+    const bool one_run = reduced->ndim == 1 && reduced->strides[0] == width * step;
     const bool narrow = bytes < NARROW_BYTES;
-    if (j->arg || width < 2 || step < 1 || step > 2 || reduced->ndim != 1 ||
-        j->cols < 2 || reduced->strides[0] != width * step ||
-        (!narrow &&
-         (bytes > GROUPED_BYTES || width >= GROUPED || j->cols <= FEW_ROWS))) {
+    const bool loads = width * step <= WIDEST_GROUP && width <= j->lanes &&
+                       j->cols <= MOST_LOADS && j->cols * bytes * step <= GROUPS_BYTES;
+    const bool long_run =
+        one_run && bytes <= GROUPED_BYTES && width < GROUPED && j->cols > FEW_ROWS;
+    if (j->arg || width < 2 || step < 1 || step > 2 || !is_interleaved(j) ||
+        (!narrow && !loads && !long_run)) {
         return;
     }
     *groups = *kept, groups->ndim = last;
-    *row = (reduce_axes){1, {j->cols * width}, {step}};
+    *row = *reduced;
+    reduce_push_axis(row, width, step);
     j->kept = one_axis_at_least(groups);
     j->reduced = row;
     j->keep = width;
@@ -989,11 +1035,7 @@ size_strips(job *j)
     return j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
 }
 
-/*
- * Sets run and runs.  Packing runs of 128 bytes takes twice as long as folding them in
- * place; shorter ones are packed several at once, unless there are few, longer ones than
- * a node stay in L1.
- */
+/* Sets run and runs.  Packing runs of 128 bytes takes longer than folding them in place. */
 static void
 find_runs(job *j)
 {
@@ -1001,11 +1043,8 @@ find_runs(job *j)
     const int64_t run = j->reduced->shape[last], step = j->reduced->strides[last];
     const bool near = step == 1 || (step == 2 && j->loops->bytes >= GAPS_BYTES);
     const bool whole = j->chunks == 1 && j->keep == 1 && !j->arg && !j->early;
-    const bool few = run > 1 && j->cols > FEW && j->cols / run <= FEW_RUNS &&
-                     run + j->cols / run <= FEW;
     j->run = 0;
-    if (whole && last > 0 && near &&
-        ((few && step == 1) || (run >= SHORT_RUN && run * step <= j->lanes))) {
+    if (whole && last > 0 && near && run >= SHORT_RUN && run * step <= j->lanes) {
         j->run = run;
         j->step = step;
         j->runs = *j->reduced, j->runs.ndim = last;
@@ -1017,6 +1056,10 @@ static int64_t
 size_rows(job *j)
 {
     const reduce_axes *axes = j->reduced;
+    const row_loads *l = &j->loads;
+    if (j->by_loads) {
+        return (l->full + l->part) * l->blocks * SHORT_ROW_LANES * j->loops->bytes;
+    }
     find_runs(j);
     if (j->run > 0) {
         j->levels = levels_of(ceil_div(j->cols / j->run, FOLD_ROWS));
@@ -1063,7 +1106,10 @@ run(gpo_call *call, bool parallel)
     const bool columns =
         j.interleaved && j.keep == 1 &&
         j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
-    if (!j.interleaved) {
+    if (!columns) {
+        find_loads(&j);
+    }
+    if (!j.interleaved && !j.by_loads) {
         find_gaps(&j, &row);
     }
     int64_t tasks, bytes_each;
@@ -1078,13 +1124,14 @@ run(gpo_call *call, bool parallel)
                  (j.loops->bytes > 2 || !j.loops->extreme || j.arg);
         j.strip = STRIP_BYTES / widest / (j.gaps ? 2 : 1);
         j.strip = j.strip < STRIP_COLUMNS ? j.strip : STRIP_COLUMNS;
-        while (j.strip > LEAST_STRIP &&
-               j.outers * j.chunks * ceil_div(j.width, j.strip) < STRIPS) {
+        const int64_t threads = j.parallel ? gpo_cpu_threads() : 1;
+        const int64_t wanted = STRIPS < 3 * threads ? STRIPS : 3 * threads;
+        while (threads > 1 && j.strip > LEAST_STRIP &&
+               j.outers * j.chunks * ceil_div(j.width, j.strip) < wanted) {
             j.strip /= 2;
         }
         bytes_each = size_strips(&j);
         j.strips = ceil_div(j.width, j.strip);
-        j.direct = is_direct(&j);
         tasks = j.outers * j.strips * j.chunks;
     }
     else {
@@ -1095,6 +1142,7 @@ run(gpo_call *call, bool parallel)
         tasks = j.chunks > 1 ? j.rows * j.chunks : ceil_div(j.rows, j.group);
     }
 
+    j.direct = is_direct(&j);
     if (j.chunks > 1) {
         const size_t states = (size_t)(j.chunks * j.rows * j.keep);
         const size_t bytes = states * (size_t)j.state_bytes;
@@ -1116,7 +1164,8 @@ run(gpo_call *call, bool parallel)
         status = gpo_cpu_work(call, j.parallel, tasks, 0, copy_group, &j);
     }
     else if (j.chunks == 1) {
-        status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
+        status = gpo_cpu_work(call, j.parallel, tasks, each,
+                              j.by_loads ? load_group : row_group, &j);
     }
     else {
         if (j.early && j.rows == 1 && j.keep == 1) { /* the first chunk often decides */
