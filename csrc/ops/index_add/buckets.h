@@ -18,7 +18,7 @@ take_buckets(gpo_call *call, job *j)
     while (p->length > (int64_t)BUCKETS << shift) {
         shift++;
     }
-    const int64_t full = p->count / FULL, most = full < BUCKETS ? full : BUCKETS;
+    const int64_t full = p->count / IS_FULL, most = full < BUCKETS ? full : BUCKETS;
     const size_t sums_bytes = (size_t)((most * p->inner) << shift) * sizeof(double);
     void *memory = NULL;
     const gpo_status status = gpo_scratch(call, sizeof(buckets) + sums_bytes, &memory);
@@ -42,7 +42,9 @@ move_sums(const job *j, int64_t b)
     buckets *all = j->buckets;
     const bool is_new = all->rank[b] < 0;
     all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
-    all->seen[b] = 0;
+    for (int w = 0; w < WAYS; w++) {
+        all->seen[w][b] = 0;
+    }
     const int64_t inner = j->plan->inner, each = inner << all->shift;
     const int64_t left = j->plan->length * inner - b * each,
                   n = left < each ? left : each;
@@ -63,10 +65,14 @@ count_in_buckets(const job *j, int64_t n, const int64_t *k)
     buckets *all = j->buckets;
     for (int64_t i = 0; i < n; i++) {
         const int64_t b = k[i] >> all->shift;
-        if (all->seen[b] >= FULL) {
+        int seen = 0;
+        for (int w = 0; w < WAYS; w++) {
+            seen |= all->seen[w][b];
+        }
+        if (seen & IS_FULL) {
             move_sums(j, b);
         }
-        all->seen[b]++;
+        all->seen[i % WAYS][b]++;
     }
 }
 

@@ -34,15 +34,17 @@ enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one ele
 enum {
     BUCKETS = 1 << 10,
     BUCKET_ROWS = 64, /* of an index that are counted before they are added */
-    FULL =
-        INDEX_ADD_FEW_ROWS - BUCKET_ROWS, /* rows of a bucket, from which it is full */
+    WAYS = 4,
+    IS_FULL = 128, /* a bit of the rows of a bucket that is full, in one of its ways */
 };
 
 typedef struct buckets {
-    uint16_t seen[BUCKETS]; /* rows since the sums were moved */
-    int16_t rank[BUCKETS];  /* of its sums; -1: it has none */
-    int64_t used;           /* buckets with sums */
-    int shift;              /* 2^shift destinations are a bucket */
+    /* rows since the sums were moved; every WAYS-th is counted in one array, as a count
+       that was just stored would be awaited */
+    uint16_t seen[WAYS][BUCKETS];
+    int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
+    int64_t used;          /* buckets with sums */
+    int shift;             /* 2^shift destinations are a bucket */
     double *sums;
 } buckets;
 
