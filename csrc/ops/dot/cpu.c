@@ -30,8 +30,7 @@ enum {
     GROUP_STEPS = 8,       /* steps added in order */
     LEAF_STEPS = 64,       /* 8 groups, added in order */
     STEP_BYTES = 256,      /* of x per step, at most: see step_bytes */
-    CHUNK_BYTES = 1 << 18, /* of x per chunk */
-    SHARED_BYTES = 1 << 16 /* the same where threads pay: one may start late */
+    CHUNK_BYTES = 1 << 15, /* of x per chunk: a thread may start late */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
@@ -117,8 +116,8 @@ add_accs(gpo_dtype dtype, accs *restrict a, const accs *restrict b)
         s.u += a->member[k];                                            \
     }
 
-/* lane[0] = the sum of n lanes, a power of two, pairwise */
-static double
+/* lane[0] = the sum of n lanes, a power of two, pairwise; n is a constant in each call */
+static inline __attribute__((always_inline)) double
 add_lanes(double *lane, int n)
 {
     for (int half = n / 2; half > 0; half /= 2) {
@@ -164,7 +163,7 @@ finish_accs(gpo_dtype dtype, int width, const accs *a)
         lane[k] = single ? (double)a->f32[k] : a->f64[k];
     }
     if (dtype != GPO_C64 && dtype != GPO_C128) {
-        s.f = add_lanes(lane, n);
+        s.f = single ? add_lanes(lane, LANES) : add_lanes(lane, LANES / 2);
         return s;
     }
     const int vector = single ? width / 4 : width / 8;
@@ -270,7 +269,7 @@ take(const char *from, int64_t n, int64_t stride, int64_t bytes, char *buffer)
 
 enum {
     LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
-    LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+    LEVELS = 4, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
 };
 _Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
 
@@ -357,8 +356,8 @@ run_chunk(void *context, int64_t i, void *memory)
 
 /* ---- the variants ---- */
 
-/* Bytes of both arrays from which threads, and prefetching, pay off on cold arrays. */
-enum { PAYS = 1 << 20 };
+/* Bytes of both arrays from which threads, and prefetching of cold arrays, pay off. */
+enum { PAYS = 1 << 19, PREFETCHED = 1 << 20 };
 
 /*
  * Whether vectors of 64 bytes are faster than of 32 in L1 and L2, though arrays are seldom
@@ -383,7 +382,7 @@ run(gpo_call *call, bool parallel)
     j.dtype = gpo_unsigned_of(call->in[0].dtype);
     gpo_isa isa = gpo_cpu_isa();
     j.bytes = gpo_dtypes[j.dtype].bytes;
-    j.prefetch = j.plan.n >= PAYS / 2 / j.bytes;
+    j.prefetch = j.plan.n >= PREFETCHED / 2 / j.bytes;
     if (isa == GPO_ISA_V4 && !j.prefetch && !wide_pays_in_cache() &&
         (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
         isa = GPO_ISA_V3;
@@ -393,7 +392,7 @@ run(gpo_call *call, bool parallel)
     j.leaf = leaves[isa][j.dtype];
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
-    j.chunk = (j.prefetch ? SHARED_BYTES : CHUNK_BYTES) / j.bytes;
+    j.chunk = CHUNK_BYTES / j.bytes;
     atomic_init(&j.found, false);
     state alone = {.c = {0, 0}};
     const int64_t chunks = (j.plan.n + j.chunk - 1) / j.chunk;
@@ -561,8 +560,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const gpo_array *x = &call->in[0];
     return gpo_cpu_choose(
         variants, x->size >= PAYS / 2 / gpo_dtypes[x->dtype].bytes,
-        "under 512 KiB of input starting threads costs more than they save",
-        "from 512 KiB of input on several threads pay", why);
+        "under 256 KiB of input starting threads costs more than they save",
+        "from 256 KiB of input on several threads pay", why);
 }
 
 const gpo_table dot_cpu = {variants, choose};
