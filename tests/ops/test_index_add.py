@@ -1432,6 +1432,52 @@ def test_a_few_destinations_with_many_rows_on_a_cpu(variant: str) -> None:
     assert out.tobytes() == x.tobytes()
 
 
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+@pytest.mark.parametrize("width", [1, 2, 7, 15])
+@pytest.mark.parametrize("dtype", NARROW[:3])
+def test_short_rows_counted_by_buckets_on_a_cpu(dtype: str, width: int, mode: str) -> None:
+    """Full buckets are moved more than once; entries and rows with strides; inf and nan."""
+    rng = np.random.default_rng([width, *dtype.encode()])
+    kind, length, n = dtype_of(dtype), 9_000 // width + 100, 3_000
+    x = np.ones((length, width), kind)
+    x[::7], x[3::7], x[5::7] = -0.0, np.nan, np.inf
+    hot = 7 * rng.integers(0, length // 7, 2) + 1
+    index = np.where(rng.random(n) < 0.8, rng.choice(hot, n), rng.integers(0, length, n))
+    index = index // 7 * 7 + np.minimum(index % 7, 2)  # ones and zeros
+    index[100:102] = 3, 5
+    source = small_after_large(rng, kind, (n, width))
+    given = index.copy()
+    if mode != "clip":  # where a negative entry is 0
+        given[::3] -= length
+    if mode == "wrap":
+        given[1::3] += 5 * length
+    finite = np.isfinite(x.astype(np.float64))
+    exact, total = exact_sums(np.where(finite, x.astype(np.float64), 1), index, source)
+    met = np.bincount(index, minlength=length)[:, None] + 1.0
+    bound = (np.minimum(met, 1024) + 4) * 2.0**-24 * total
+    bound += met * 2.0**-53 * total + unit(kind) * np.abs(exact) + smallest(kind)
+    untouched = met[:, 0] == 1
+    found: dict[int, set[bytes]] = {1: set(), 2: set()}
+    for step, place, variant in itertools.product(
+        (1, 2), (np.int32, np.int64), ("simd", "threads", "scalar")
+    ):
+        rows = np.repeat(source, step, axis=0)[::step]
+        places = np.repeat(given.astype(place), step)[::step]
+        for out in (None, x.copy()):
+            start = x if out is None else out
+            got = index_add(
+                start, places, rows, mode=mode, out=out, backend="cpu", variant=variant
+            )
+            assert got[untouched].tobytes() == x[untouched].tobytes()
+            assert np.all(np.isnan(got[3].astype(np.float64)))
+            assert np.all(np.isinf(got[5].astype(np.float64)))
+            error = np.abs(np.where(finite, got.astype(np.float64), exact) - exact)
+            assert np.all(error <= bound)
+            if variant != "scalar":
+                found[step].add(got.tobytes())
+    assert len(found[1]) == len(found[2]) == 1
+
+
 @pytest.mark.parametrize("variant", ["simd", "threads"])
 def test_rows_of_float16_of_every_width_on_a_cpu(variant: str) -> None:
     """Whole vectors and rests, in float32 and in float64."""

@@ -12,7 +12,6 @@
 #include "../../backend/backend.h"
 #include "../../core/elements.h"
 #include "../../core/gather.h"
-#include "../../core/prefetch.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -30,12 +29,12 @@ enum {
     GROUP_STEPS = 8,       /* steps added in order */
     LEAF_STEPS = 64,       /* 8 groups, added in order */
     STEP_BYTES = 256,      /* of x per step, at most: see step_bytes */
-    CHUNK_BYTES = 1 << 15, /* of x per chunk: a thread may start late */
+    CHUNK_BYTES = 1 << 18, /* of x per chunk */
+    SHARED_BYTES = 1 << 15 /* the same where threads pay: one may start late */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool prefetch,
-                     void *to);
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, void *to);
 
 #define GPO_LOOPS "../ops/dot/loops.inc"
 #include "../../core/each_isa.h"
@@ -246,7 +245,6 @@ typedef struct job {
     gpo_dtype dtype;   /* a carrier: see gpo_unsigned_of */
     int64_t bytes;     /* of an element */
     leaf leaf;
-    bool prefetch;      /* the lines of x and y ahead */
     int width;          /* bytes of a vector of `leaf` */
     int64_t step;       /* elements */
     int64_t chunk;      /* elements */
@@ -269,7 +267,7 @@ take(const char *from, int64_t n, int64_t stride, int64_t bytes, char *buffer)
 
 enum {
     LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
-    LEVELS = 4, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+    LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
 };
 _Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
 
@@ -282,7 +280,7 @@ leaf_of(const job *j, const char *x, const char *y, int64_t m, accs *to)
 {
     const int64_t rest = m % j->step == 0 ? 0 : m % (GROUP_STEPS * j->step);
     if (rest == 0 || m > rest) {
-        j->leaf(x, y, (m - rest) / j->step, j->prefetch, to);
+        j->leaf(x, y, (m - rest) / j->step, to);
     }
     if (rest > 0) {
         char rest_x[GROUP_STEPS * STEP_BYTES], rest_y[GROUP_STEPS * STEP_BYTES];
@@ -294,7 +292,7 @@ leaf_of(const job *j, const char *x, const char *y, int64_t m, accs *to)
         memcpy(rest_y, y + (m - rest) * j->bytes, used);
         memset(rest_x + used, 0, all - used);
         memset(rest_y + used, 0, all - used);
-        j->leaf(rest_x, rest_y, steps, false, m > rest ? &last : to);
+        j->leaf(rest_x, rest_y, steps, m > rest ? &last : to);
         if (m > rest) {
             add_accs(j->dtype, to, &last);
         }
@@ -356,8 +354,8 @@ run_chunk(void *context, int64_t i, void *memory)
 
 /* ---- the variants ---- */
 
-/* Bytes of both arrays from which threads, and prefetching of cold arrays, pay off. */
-enum { PAYS = 1 << 19, PREFETCHED = 1 << 20 };
+/* Bytes of both arrays from which threads pay off, and that L2 may hold. */
+enum { PAYS = 1 << 19, CACHED = 1 << 20 };
 
 /*
  * Whether vectors of 64 bytes are faster than of 32 in L1 and L2, though arrays are seldom
@@ -382,8 +380,8 @@ run(gpo_call *call, bool parallel)
     j.dtype = gpo_unsigned_of(call->in[0].dtype);
     gpo_isa isa = gpo_cpu_isa();
     j.bytes = gpo_dtypes[j.dtype].bytes;
-    j.prefetch = j.plan.n >= PREFETCHED / 2 / j.bytes;
-    if (isa == GPO_ISA_V4 && !j.prefetch && !wide_pays_in_cache() &&
+    const bool in_cache = j.plan.n < CACHED / 2 / j.bytes;
+    if (isa == GPO_ISA_V4 && in_cache && !wide_pays_in_cache() &&
         (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
         isa = GPO_ISA_V3;
     }
@@ -392,7 +390,7 @@ run(gpo_call *call, bool parallel)
     j.leaf = leaves[isa][j.dtype];
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
-    j.chunk = CHUNK_BYTES / j.bytes;
+    j.chunk = (j.plan.n >= PAYS / 2 / j.bytes ? SHARED_BYTES : CHUNK_BYTES) / j.bytes;
     atomic_init(&j.found, false);
     state alone = {.c = {0, 0}};
     const int64_t chunks = (j.plan.n + j.chunk - 1) / j.chunk;
