@@ -25,7 +25,10 @@ enum {
     SOURCE_AHEAD = 2, /* so many rows */
     PART = 256,       /* elements of a row of float16 that are widened at once */
 };
-enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
+enum {
+    WIDE_ROWS_AHEAD = 4, /* as ELEMENTS_AHEAD, of rows of more than one element */
+    ROWS_AHEAD = 16,     /* of rows that are converted */
+};
 
 /*
  * Neighbouring destinations are a bucket.  Before a bucket can have more than a few rows,
