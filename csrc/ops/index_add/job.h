@@ -51,6 +51,13 @@ typedef struct buckets {
     double *sums;
 } buckets;
 
+/* Rows of float16 that are widened together, or a part of one. */
+typedef struct widened_rows {
+    float part[PART];
+    const float *next;
+    int64_t at_once, ready; /* rows of a part; those that are left */
+} widened_rows;
+
 typedef struct loops {
     int bytes; /* of a sum */
     /*
