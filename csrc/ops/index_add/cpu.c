@@ -491,6 +491,7 @@ add_ascending(const job *j, bool parallel)
                         .out = j->out->data};
     if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 || !c.sum ||
         p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
+        (c.x != c.out && p->count < p->length / MOSTLY_COPIED) ||
         !gpo_array_is_contiguous(j->x) || !ascending_look(&c.index)) {
         return false;
     }

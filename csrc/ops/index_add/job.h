@@ -113,6 +113,7 @@ enum {
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
     TOGETHER = 1 << 10, /* destinations that end with the same bits, counted together */
+    MOSTLY_COPIED = 32, /* destinations for each row: copying x is most of the work */
     SPARSE = 3,         /* destinations for each source row, so that most have none */
     BUCKETED =
         1 << 18, /* rows counted by buckets, at most: of uniform ones few are moved */
