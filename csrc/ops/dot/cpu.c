@@ -12,7 +12,6 @@
 #include "../../backend/backend.h"
 #include "../../core/elements.h"
 #include "../../core/gather.h"
-#include "../../core/prefetch.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -31,12 +30,11 @@ enum {
     LEAF_STEPS = 64,       /* 8 groups, added in order */
     STEP_BYTES = 256,      /* of x per step, at most: see step_bytes */
     CHUNK_BYTES = 1 << 18, /* of x per chunk */
-    SHARED_BYTES = 1 << 16 /* the same where threads pay: one may start late */
+    SHARED_BYTES = 1 << 15 /* the same where threads pay: one may start late */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool prefetch,
-                     void *to);
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, void *to);
 
 #define GPO_LOOPS "../ops/dot/loops.inc"
 #include "../../core/each_isa.h"
@@ -117,8 +115,8 @@ add_accs(gpo_dtype dtype, accs *restrict a, const accs *restrict b)
         s.u += a->member[k];                                            \
     }
 
-/* lane[0] = the sum of n lanes, a power of two, pairwise */
-static double
+/* lane[0] = the sum of n lanes, a power of two, pairwise; n is a constant in each call */
+static inline __attribute__((always_inline)) double
 add_lanes(double *lane, int n)
 {
     for (int half = n / 2; half > 0; half /= 2) {
@@ -164,7 +162,7 @@ finish_accs(gpo_dtype dtype, int width, const accs *a)
         lane[k] = single ? (double)a->f32[k] : a->f64[k];
     }
     if (dtype != GPO_C64 && dtype != GPO_C128) {
-        s.f = add_lanes(lane, n);
+        s.f = single ? add_lanes(lane, LANES) : add_lanes(lane, LANES / 2);
         return s;
     }
     const int vector = single ? width / 4 : width / 8;
@@ -247,7 +245,6 @@ typedef struct job {
     gpo_dtype dtype;   /* a carrier: see gpo_unsigned_of */
     int64_t bytes;     /* of an element */
     leaf leaf;
-    bool prefetch;      /* the lines of x and y ahead */
     int width;          /* bytes of a vector of `leaf` */
     int64_t step;       /* elements */
     int64_t chunk;      /* elements */
@@ -283,7 +280,7 @@ leaf_of(const job *j, const char *x, const char *y, int64_t m, accs *to)
 {
     const int64_t rest = m % j->step == 0 ? 0 : m % (GROUP_STEPS * j->step);
     if (rest == 0 || m > rest) {
-        j->leaf(x, y, (m - rest) / j->step, j->prefetch, to);
+        j->leaf(x, y, (m - rest) / j->step, to);
     }
     if (rest > 0) {
         char rest_x[GROUP_STEPS * STEP_BYTES], rest_y[GROUP_STEPS * STEP_BYTES];
@@ -295,7 +292,7 @@ leaf_of(const job *j, const char *x, const char *y, int64_t m, accs *to)
         memcpy(rest_y, y + (m - rest) * j->bytes, used);
         memset(rest_x + used, 0, all - used);
         memset(rest_y + used, 0, all - used);
-        j->leaf(rest_x, rest_y, steps, false, m > rest ? &last : to);
+        j->leaf(rest_x, rest_y, steps, m > rest ? &last : to);
         if (m > rest) {
             add_accs(j->dtype, to, &last);
         }
@@ -357,8 +354,8 @@ run_chunk(void *context, int64_t i, void *memory)
 
 /* ---- the variants ---- */
 
-/* Bytes of both arrays from which threads, and prefetching, pay off on cold arrays. */
-enum { PAYS = 1 << 20 };
+/* Bytes of both arrays from which threads pay off, and that L2 may hold. */
+enum { PAYS = 1 << 19, CACHED = 1 << 20 };
 
 /*
  * Whether vectors of 64 bytes are faster than of 32 in L1 and L2, though arrays are seldom
@@ -383,8 +380,8 @@ run(gpo_call *call, bool parallel)
     j.dtype = gpo_unsigned_of(call->in[0].dtype);
     gpo_isa isa = gpo_cpu_isa();
     j.bytes = gpo_dtypes[j.dtype].bytes;
-    j.prefetch = j.plan.n >= PAYS / 2 / j.bytes;
-    if (isa == GPO_ISA_V4 && !j.prefetch && !wide_pays_in_cache() &&
+    const bool in_cache = j.plan.n < CACHED / 2 / j.bytes;
+    if (isa == GPO_ISA_V4 && in_cache && !wide_pays_in_cache() &&
         (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
         isa = GPO_ISA_V3;
     }
@@ -393,7 +390,7 @@ run(gpo_call *call, bool parallel)
     j.leaf = leaves[isa][j.dtype];
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
-    j.chunk = (j.prefetch ? SHARED_BYTES : CHUNK_BYTES) / j.bytes;
+    j.chunk = (j.plan.n >= PAYS / 2 / j.bytes ? SHARED_BYTES : CHUNK_BYTES) / j.bytes;
     atomic_init(&j.found, false);
     state alone = {.c = {0, 0}};
     const int64_t chunks = (j.plan.n + j.chunk - 1) / j.chunk;
@@ -561,8 +558,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const gpo_array *x = &call->in[0];
     return gpo_cpu_choose(
         variants, x->size >= PAYS / 2 / gpo_dtypes[x->dtype].bytes,
-        "under 512 KiB of input starting threads costs more than they save",
-        "from 512 KiB of input on several threads pay", why);
+        "under 256 KiB of input starting threads costs more than they save",
+        "from 256 KiB of input on several threads pay", why);
 }
 
 const gpo_table dot_cpu = {variants, choose};

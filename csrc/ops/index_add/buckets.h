@@ -1,7 +1,7 @@
 /*
- * buckets.h  Rows of one float32 on the CPU, of which some destinations may have many.
- * Order: rows counted by buckets of destinations, sums moved to float64.  Only cpu.c
- * includes it: see add_lone there.
+ * buckets.h  Sums of short rows of narrow floats on the CPU, of which some destinations
+ * may have many: those of a bucket that is full are moved to float64.  Order: the buckets,
+ * sums moved and moved back.  Only cpu.c includes it: see add_counted there.
  */
 #ifndef GPO_INDEX_ADD_BUCKETS_H
 #define GPO_INDEX_ADD_BUCKETS_H
@@ -10,104 +10,87 @@
 
 #include <math.h>
 
-/* ---- rows counted by buckets ---- */
-
-/* Rows of a way from which a bucket may be full before the next rows are counted, too. */
-enum { FULL = (INDEX_ADD_FEW_ROWS - 2 * COUNTED_ROWS) / WAYS };
-
-/*
- * Neighbouring destinations are a bucket.  Before a bucket can have more than a few rows,
- * its sums in out are moved to float64 sums of its own.
- */
-typedef struct buckets {
-    /* rows since the sums were moved; every WAYS-th is counted in one array, as a count
-       that was just stored would be awaited */
-    uint32_t seen[WAYS][BUCKETS];
-    int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
-    int64_t used;          /* buckets with sums */
-    int shift;             /* 2^shift destinations are a bucket */
-    double *sums;
-} buckets;
-
-/* Counts n destinations; returns whether a bucket may be full. */
-static bool
-count_buckets(buckets *all, int64_t n, const int64_t *k)
+static gpo_status
+take_buckets(gpo_call *call, job *j)
 {
-    uint32_t most = 0;
-    int64_t i = 0;
-    for (; i + WAYS <= n; i += WAYS) {
-        for (int w = 0; w < WAYS; w++) {
-            const uint32_t seen = ++all->seen[w][k[i + w] >> all->shift];
-            most = seen > most ? seen : most;
-        }
+    const index_add_plan *p = j->plan;
+    int shift = 0;
+    while (p->length > (int64_t)BUCKETS << shift) {
+        shift++;
     }
-    for (; i < n; i++) {
-        all->seen[0][k[i] >> all->shift]++;
+    const int64_t full = p->count / IS_FULL, most = full < BUCKETS ? full : BUCKETS;
+    const size_t sums_bytes = (size_t)((most * p->inner) << shift) * sizeof(double);
+    void *memory = NULL;
+    const gpo_status status = gpo_scratch(call, sizeof(buckets) + sums_bytes, &memory);
+    if (!status) {
+        j->buckets = memory;
+        memset(j->buckets->seen, 0, sizeof j->buckets->seen);
+        memset(j->buckets->rank, -1, sizeof j->buckets->rank);
+        j->buckets->used = 0;
+        j->buckets->shift = shift;
+        j->buckets->sums = (double *)(j->buckets + 1);
     }
-    return most > FULL;
-}
-
-static int64_t
-rows_of(const buckets *all, int64_t b)
-{
-    int64_t rows = 0;
-    for (int w = 0; w < WAYS; w++) {
-        rows += all->seen[w][b];
-    }
-    return rows;
+    return status;
 }
 
 /* ---- sums moved to float64 ---- */
 
 /* Moves the sums of bucket b. */
 static void
-move_sums(const job *j, buckets *all, int64_t b)
+move_sums(const job *j, int64_t b)
 {
+    buckets *all = j->buckets;
     const bool is_new = all->rank[b] < 0;
     all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
     for (int w = 0; w < WAYS; w++) {
         all->seen[w][b] = 0;
     }
-    const int64_t first = b << all->shift, left = j->plan->length - first;
-    const int64_t n = left < (int64_t)1 << all->shift ? left : (int64_t)1 << all->shift;
-    float *restrict out = (float *)j->sums + first;
-    double *restrict sum = all->sums + ((int64_t)all->rank[b] << all->shift);
+    const int64_t inner = j->plan->inner, each = inner << all->shift;
+    const int64_t left = j->plan->length * inner - b * each,
+                  n = left < each ? left : each;
+    float *restrict from = (float *)j->sums + b * each;
+    double *restrict sum = all->sums + all->rank[b] * each;
     for (int64_t k = 0; k < n; k++) {
-        const bool moves = out[k] == out[k]; /* a nan keeps its bits where it is */
+        const bool moves = from[k] == from[k]; /* a nan keeps its bits where it is */
         const double before = is_new ? -0.0 : sum[k]; /* any x plus -0.0 is x */
-        sum[k] = moves ? before + out[k] : before;
-        out[k] = moves ? -0.0F : out[k];
+        sum[k] = moves ? before + from[k] : before;
+        from[k] = moves ? -0.0F : from[k];
     }
 }
 
-/* Moves the sums of the buckets that n more rows might bring beyond a few. */
+/* Counts n rows; the sums of full buckets are moved before. */
 static void
-move_full(const job *j, buckets *all)
+count_in_buckets(const job *j, int64_t n, const int64_t *k)
 {
-    for (int64_t b = 0; b < BUCKETS; b++) {
-        uint32_t most = 0;
+    buckets *all = j->buckets;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t b = k[i] >> all->shift;
+        int seen = 0;
         for (int w = 0; w < WAYS; w++) {
-            most = all->seen[w][b] > most ? all->seen[w][b] : most;
+            seen |= all->seen[w][b];
         }
-        if (most > FULL) {
-            move_sums(j, all, b);
+        if (seen & IS_FULL) {
+            move_sums(j, b);
         }
+        all->seen[i % WAYS][b]++;
     }
 }
 
-/* Adds all moved sums to out. */
+/* Adds all moved sums to the others. */
 static void
-move_back(const job *j, const buckets *all)
+move_back(const job *j)
 {
-    for (int64_t k = 0; k < j->plan->length; k++) {
-        const int64_t rank = all->rank[k >> all->shift],
-                      each = (int64_t)1 << all->shift;
-        float *out = (float *)j->sums + k;
-        if (rank < 0) {
-            k |= each - 1; /* the next bucket */
+    const buckets *all = j->buckets;
+    const int64_t inner = j->plan->inner, each = inner << all->shift;
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        if (all->rank[b] < 0) {
+            continue;
         }
-        else if (!isnan(*out)) {
-            *out = (float)(all->sums[(rank << all->shift) + (k & (each - 1))] + *out);
+        const int64_t left = j->plan->length * inner - b * each;
+        float *to = (float *)j->sums + b * each;
+        const double *sum = all->sums + all->rank[b] * each;
+        for (int64_t k = 0; k < each && k < left; k++) {
+            to[k] = isnan(to[k]) ? to[k] : (float)(sum[k] + to[k]);
         }
     }
 }

@@ -1,8 +1,8 @@
 /*
  * cpu.c  index_add on the CPU.  Order: the kind of sums, the copy of x, a stretch of the
- * source, rows of one float32, the plain loop, the ways to share the work, an ascending
- * index, the variants, choose.  See job.h for what they all read, buckets.h for rows of one
- * float32, core/ascending.h for an ascending index.
+ * source, the plain loop, the ways to share the work, an ascending index, the variants,
+ * choose.  See job.h for what they all read, buckets.h for a few short rows,
+ * core/ascending.h for an ascending index.
  *
  * Rows are added in the order of the source, so a destination has the same bits in
  * every run.  Threads share slices, columns or destinations, which keeps that order.
@@ -42,53 +42,18 @@ count_rows(const job *j, uint16_t *seen, int64_t last, bool *many, int64_t *bad)
     *bad = p->count;
 }
 
-/* Counts all rows by buckets; *many = whether a bucket has more than a few. */
-static gpo_status
-find_full(gpo_call *call, job *j, bool *many)
-{
-    const index_add_plan *p = j->plan;
-    int64_t k[BLOCK];
-    void *memory = NULL;
-    gpo_status status = gpo_scratch(call, sizeof *j->buckets, &memory);
-    if (status) {
-        return status;
-    }
-    buckets *all = memset(memory, 0, sizeof *j->buckets);
-    while (p->length > (int64_t)BUCKETS << all->shift) {
-        all->shift++;
-    }
-    for (int64_t s = 0; s < p->count; s += BLOCK) {
-        const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
-        const int64_t good = positions_of(j, s, n, k);
-        if (good < n) {
-            return raise_bad(call, j, s + good);
-        }
-        count_buckets(all, n, k);
-    }
-    *many = false;
-    for (int64_t b = 0; b < BUCKETS; b++) {
-        *many |= rows_of(all, b) > INDEX_ADD_FEW_ROWS;
-    }
-    j->buckets = all;
-    return status;
-}
-
 /*
  * *many = whether more than a few rows share a destination.  Destinations that end with
  * the same bits are counted together first, in L1; mostly that shows that they are few.
- * Rows of one element may be `lone`: then their buckets decide.
  */
 static gpo_status
-find_many(gpo_call *call, job *j, bool lone, bool *many)
+find_many(gpo_call *call, job *j, bool *many)
 {
     const index_add_plan *p = j->plan;
-    uint16_t together[BUCKETS] = {0};
+    uint16_t together[TOGETHER] = {0};
     int64_t bad;
-    count_rows(j, together, BUCKETS - 1, many, &bad);
+    count_rows(j, together, TOGETHER - 1, many, &bad);
     gpo_status status = raise_bad(call, j, bad);
-    if (!status && *many && lone) {
-        return find_full(call, j, many);
-    }
     if (!status && *many) {
         const size_t bytes = (size_t)p->length * sizeof(uint16_t);
         void *seen = NULL;
@@ -103,10 +68,10 @@ find_many(gpo_call *call, job *j, bool lone, bool *many)
 }
 
 /*
- * Chooses the kind of sums.  Float64 sums of short rows cost little; those of long rows
- * take twice the memory, and of a few rows most of the time goes to destinations
- * without any, so there the rows of each destination are counted first.  Rows of one
- * float32 are counted by buckets of destinations: if one has many, see add_lone.
+ * Chooses the kind of sums.  Float64 sums of many short rows cost little; those of long
+ * rows take twice the memory, and of a few rows most of the time goes to destinations
+ * without any, so there the rows of each destination are counted first.  A few short rows
+ * are counted by buckets while they are added: see add_counted.
  */
 static gpo_status
 take_sums(gpo_call *call, job *j, int variant)
@@ -117,16 +82,19 @@ take_sums(gpo_call *call, job *j, int variant)
     bool many = p->count > INDEX_ADD_FEW_ROWS;
     gpo_status status = GPO_OK;
     j->loops = tables[isa]; /* for positions, which need no kind of sums */
-    const bool sparse = p->dtype == GPO_F32 && p->count <= p->length / SPARSE;
     const bool sure = p->count > INDEX_ADD_FEW_ROWS * p->length; /* one has many */
-    j->is_checked = many && !sure && (p->inner >= COUNTED || sparse) &&
-                    is_narrow_float(p->dtype) && p->outer > 0;
-    const bool lone = sparse && p->inner == 1 && p->outer == 1;
-    j->is_lone = false;
+    const bool counts = many && !sure && is_narrow_float(p->dtype) && p->outer > 0;
+    const bool few = counts && p->count <= p->length * p->inner / SPARSE;
+    const bool by_bucket = few && p->inner < COUNTED && p->outer == 1 &&
+                           p->count <= BUCKETED && variant != GPO_CPU_SCALAR;
+    j->buckets = NULL;
+    if (by_bucket) {
+        status = take_buckets(call, j);
+        many = false;
+    }
+    j->is_checked = counts && !by_bucket && (p->inner >= COUNTED || few);
     if (j->is_checked) {
-        status = find_many(call, j, lone && variant != GPO_CPU_SCALAR, &many);
-        j->is_lone = lone && many && variant != GPO_CPU_SCALAR;
-        many = many && !j->is_lone;
+        status = find_many(call, j, &many);
     }
     j->kind = sums_of(p->dtype, many);
     j->loops = &tables[isa][j->kind];
@@ -210,7 +178,7 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
     for (int64_t s = begin; s < end; s += BLOCK) {
         if (lone) {
             s += j->loops->lone(to, entry(j, s), from + s * p->by_row * j->part_bytes,
-                                end - s, p);
+                                end - s, p, NULL);
         }
         const int64_t n = end - s < BLOCK ? end - s : BLOCK;
         const int64_t good = positions_of(j, s, n, k);
@@ -248,6 +216,36 @@ add_range(const job *j, char *to, int64_t o, int64_t range, int64_t c, int64_t w
         j->loops->add(to + c * j->loops->bytes, p->inner, k, rows, some,
                       from + s * p->by_row * j->part_bytes, w, p);
     }
+    return p->count;
+}
+
+/*
+ * As add_stretch for all short rows, which are counted by buckets.  Rows of one element are
+ * counted where they are added.
+ */
+static int64_t
+add_counted(const job *j)
+{
+    const index_add_plan *p = j->plan;
+    int64_t k[BUCKET_ROWS];
+    for (int64_t s = 0; s < p->count;) {
+        const char *from = j->source + s * p->by_row * j->part_bytes;
+        if (p->inner == 1) {
+            const int64_t some =
+                j->loops->lone(j->sums, entry(j, s), from, p->count - s, p, j->buckets);
+            s += some;
+            from += some * p->by_row * j->part_bytes;
+        }
+        const int64_t n = p->count - s < BUCKET_ROWS ? p->count - s : BUCKET_ROWS;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return s + good;
+        }
+        count_in_buckets(j, n, k);
+        j->loops->add(j->sums, p->inner, k, NULL, n, from, p->inner, p);
+        s += n;
+    }
+    move_back(j);
     return p->count;
 }
 
@@ -298,8 +296,9 @@ add_columns(void *context, int64_t i)
                 return;
             }
         }
-        j->bad[i] = j->ranges > 1 ? add_range(j, to, o, u % j->ranges, begin, w)
-                                  : add_stretch(j, to, o, 0, p->count, begin, w);
+        j->bad[i] = j->buckets      ? add_counted(j)
+                    : j->ranges > 1 ? add_range(j, to, o, u % j->ranges, begin, w)
+                                    : add_stretch(j, to, o, 0, p->count, begin, w);
         if (j->is_sparse && j->bad[i] == p->count) {
             j->bad[i] = convert_rows(j, to, o, begin, w, true);
         }
@@ -346,71 +345,6 @@ merge_piece(void *context, int64_t i)
     for (int64_t r = 1; r < j->stretches; r++) {
         j->loops->merge(to, j->own + ((r - 1) * sums + begin) * j->loops->bytes, n);
     }
-}
-
-/* ---- rows of one float32 ---- */
-
-/*
- * Adds the rows to out; returns the first bad one.  The destinations of the next rows are
- * counted and prefetched before.
- */
-static __attribute__((noinline)) int64_t
-add_counted(const job *j, buckets *all)
-{
-    const index_add_plan *p = j->plan;
-    const float *from = (const float *)j->source;
-    int64_t k[2][COUNTED_ROWS], rows = 0;
-    bool is_full = false;
-    for (int64_t s = 0, turn = 0; s < p->count || rows > 0; turn ^= 1) {
-        const int64_t left = p->count - s,
-                      n = left < COUNTED_ROWS ? left : COUNTED_ROWS;
-        int64_t *next = k[turn];
-        const int64_t good = positions_of(j, s, n, next);
-        if (good < n) {
-            return s + good;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            prefetch_element(j->sums, next[i], sizeof(float));
-        }
-        const bool fills = count_buckets(all, n, next);
-        if (rows > 0) {
-            j->loops->add(j->sums, 1, k[turn ^ 1], NULL, rows,
-                          from + (s - rows) * p->by_row, 1, p);
-        }
-        if (is_full) {
-            move_full(j, all);
-        }
-        is_full = fills;
-        rows = n;
-        s += n;
-    }
-    return p->count;
-}
-
-static gpo_status
-add_lone(gpo_call *call, const job *j)
-{
-    const index_add_plan *p = j->plan;
-    buckets *all = j->buckets;
-    memset(all->rank, -1, sizeof all->rank);
-    const int64_t most = p->count / FULL < BUCKETS ? p->count / FULL : BUCKETS;
-    void *memory = NULL;
-    gpo_status status =
-        gpo_scratch(call, (size_t)(most << all->shift) * sizeof(double), &memory);
-    if (!status) {
-        all->sums = memory;
-        for (int64_t b = 0; b < BUCKETS; b++) {
-            if (rows_of(all, b) > INDEX_ADD_FEW_ROWS) {
-                move_sums(j, all, b);
-            }
-        }
-        memset(all->seen, 0, sizeof all->seen);
-        status = raise_bad(call, j, add_counted(j, all));
-    }
-    if (!status) {
-        move_back(j, all);
-    }
-    return status;
 }
 
 /* ---- the plain loop: one element after the other ---- */
@@ -557,6 +491,7 @@ add_ascending(const job *j, bool parallel)
                         .out = j->out->data};
     if (p->inner != 1 || p->outer != 1 || p->by_row != 1 || p->step != 1 || !c.sum ||
         p->length * (int64_t)sizeof(double) <= KEPT_BYTES ||
+        (c.x != c.out && p->count < p->length / MOSTLY_COPIED) ||
         !gpo_array_is_contiguous(j->x) || !ascending_look(&c.index)) {
         return false;
     }
@@ -589,7 +524,7 @@ run(gpo_call *call, int variant)
     j.sums = j.out->data;
     j.own = NULL;
     const bool nothing = p->outer * p->inner * p->count == 0;
-    j.stretches = large && !nothing ? stretches_of(&j) : 1;
+    j.stretches = large && !nothing && !j.buckets ? stretches_of(&j) : 1;
 
     if (!status && !j.is_checked && p->mode == GPO_INDEX_RAISE &&
         (p->is_first || nothing)) {
@@ -617,9 +552,6 @@ run(gpo_call *call, int variant)
     }
     if (nothing) {
         return GPO_OK;
-    }
-    if (j.is_lone) {
-        return add_lone(call, &j);
     }
     status = raise_bad(
         call, &j, variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
@@ -672,11 +604,13 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    enum { PAYS = 1 << 16 };
-    return gpo_cpu_choose(variants, call->in[0].size + call->in[2].size >= PAYS,
-                          "under 2^16 elements of x and source starting threads costs "
-                          "more than they save",
-                          "from 2^16 elements of x and source on several threads pay",
+    enum { PAYS = 1 << 16, COPIED_FOR_ONE_ADDED = 4 };
+    const int64_t work = call->in[0].size / COPIED_FOR_ONE_ADDED + call->in[2].size;
+    return gpo_cpu_choose(variants, work >= PAYS,
+                          "under 2^16 elements of the source, or four times as many of "
+                          "x, starting threads costs more than they save",
+                          "from 2^16 elements of the source, or four times as many of "
+                          "x, on several threads pay",
                           why);
 }
 

@@ -25,17 +25,49 @@ enum {
     SOURCE_AHEAD = 2, /* so many rows */
     PART = 256,       /* elements of a row of float16 that are widened at once */
 };
-enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
+enum {
+    WIDE_ROWS_AHEAD = 4, /* as ELEMENTS_AHEAD, of rows of more than one element */
+    ROWS_AHEAD = 16,     /* of rows that are converted */
+};
+
+/*
+ * Neighbouring destinations are a bucket.  Before a bucket can have more than a few rows,
+ * its sums in out are moved to float64 sums of its own.  See buckets.h.
+ */
+enum {
+    BUCKETS = 1 << 10,
+    BUCKET_ROWS = 64, /* of an index that are counted before they are added */
+    WAYS = 4,
+    IS_FULL = 128, /* a bit of the rows of a bucket that is full, in one of its ways */
+};
+
+typedef struct buckets {
+    /* rows since the sums were moved; every WAYS-th is counted in one array, as a count
+       that was just stored would be awaited */
+    uint16_t seen[WAYS][BUCKETS];
+    int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
+    int64_t used;          /* buckets with sums */
+    int shift;             /* 2^shift destinations are a bucket */
+    double *sums;
+} buckets;
+
+/* Rows of float16 that are widened together, or a part of one. */
+typedef struct widened_rows {
+    float part[PART];
+    const float *next;
+    int64_t at_once, ready; /* rows of a part; those that are left */
+} widened_rows;
 
 typedef struct loops {
     int bytes; /* of a sum */
     /*
      * For rows of one element of slice 0: adds the rows from `source` on, whose entries
      * start at `index`, to `to`.  Returns how many it added, at most n: it stops before
-     * an entry out of range, which the mode must settle.
+     * an entry out of range, which the mode must settle, and before a full bucket, if
+     * float32 sums have any.
      */
     int64_t (*lone)(void *to, const void *index, const void *source, int64_t n,
-                    const index_add_plan *p);
+                    const index_add_plan *p, buckets *all);
     /*
      * to[k[i] * pitch + c] += alpha * row rows[i], column c of the source, c < w; rows
      * may be NULL, for row i, and must be if w is 1.
@@ -53,6 +85,7 @@ typedef struct loops {
     void (*copy_entries)(const index_add_plan *p, const void *index, int64_t n,
                          int64_t *k);
     bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
+    bool (*are_good)(const index_add_plan *p, const void *index, int64_t n);
 } loops;
 
 /* The loops of an ascending index of rows of one element; sum: NULL for other dtypes. */
@@ -79,10 +112,11 @@ enum {
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
-    BUCKETS = 1 << 10,      /* of destinations, whose rows are counted together */
-    WAYS = 4,
-    COUNTED_ROWS = 256, /* rows counted by buckets before they are added */
+    TOGETHER = 1 << 10, /* destinations that end with the same bits, counted together */
+    MOSTLY_COPIED = 32, /* destinations for each row: copying x is most of the work */
     SPARSE = 3,         /* destinations for each source row, so that most have none */
+    BUCKETED =
+        1 << 18, /* rows counted by buckets, at most: of uniform ones few are moved */
 };
 
 typedef struct job {
@@ -90,17 +124,16 @@ typedef struct job {
     const gpo_array *x, *out;
     const char *index, *source;
     const loops *loops;
-    int kind;        /* of sums, see sums.h */
-    int bytes;       /* of an element, with both parts if it is complex */
-    int part_bytes;  /* of an element of plan.dtype */
-    char *sums;      /* outer x length x inner: out itself, or wider */
-    char *own;       /* stretches - 1 tables of length x inner sums, or one in turn */
-    bool is_checked; /* the whole index is known to be good, but may change */
-    bool is_lone;    /* rows of one float32, summed in out and now and then moved */
-    struct buckets *buckets; /* their destinations: buckets.h */
-    bool is_sparse;          /* only the sums of destinations that have rows are used */
-    int64_t slices;          /* of the columns */
-    int64_t ranges;          /* of destinations */
+    int kind;         /* of sums, see sums.h */
+    int bytes;        /* of an element, with both parts if it is complex */
+    int part_bytes;   /* of an element of plan.dtype */
+    char *sums;       /* outer x length x inner: out itself, or wider */
+    char *own;        /* stretches - 1 tables of length x inner sums, or one in turn */
+    bool is_checked;  /* the whole index is known to be good, but may change */
+    buckets *buckets; /* NULL: rows are not counted by buckets */
+    bool is_sparse;   /* only the sums of destinations that have rows are used */
+    int64_t slices;   /* of the columns */
+    int64_t ranges;   /* of destinations */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
     int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */
@@ -181,6 +214,9 @@ check(const job *j, int64_t begin, int64_t end)
     int64_t k[BLOCK];
     for (int64_t s = begin; s < end; s += BLOCK) {
         const int64_t n = end - s < BLOCK ? end - s : BLOCK;
+        if (j->loops->are_good(j->plan, entry(j, s), n)) {
+            continue;
+        }
         const int64_t good = positions_of(j, s, n, k);
         if (good < n) {
             return s + good;

@@ -30,7 +30,7 @@ enum {
     OUTPUTS_AT_ONCE = 8,   /* rows of the matrix that share loads of the means */
     OUTPUTS = 64,          /* per task, at most */
     TASK_SUMS = 128,       /* outputs by tiles of batches, per task: 16 KiB */
-    LEAST_TASKS = 8,       /* with several tiles each */
+    LEAST_TASKS = 8,       /* of a loop, if there is enough work */
     DEPTH = 128,           /* rows of x whose means stay in L1: 16 KiB */
     ALIASED = 512,         /* bytes; rows this multiple apart compete for lines of L1 */
     TERMS_ALONE = 16,      /* for each batch, from which on it is multiplied alone */
@@ -413,7 +413,9 @@ run(gpo_call *call, bool parallel)
     j.columns = j.is_alone ? p->batches : p->batches <= half ? half : 2 * half;
     j.tile = j.is_alone ? 1 : j.columns;
     j.tiles = ceil_div(p->batches, j.columns);
-    j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
+    const int64_t most = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
+    const int64_t share = ceil_div(p->batches * p->rows, LEAST_TASKS);
+    j.group = share < most && share > 0 ? share : most;
     /* After few terms the result costs the most: it is written in few streams. */
     const bool is_short = !j.is_alone && p->rows <= SHORT;
     j.at_once = 1;
@@ -426,6 +428,10 @@ run(gpo_call *call, bool parallel)
         choose_sets(&j);
     }
     j.sets = ceil_div(j.tiles, j.at_once);
+    while (!is_joined && j.outputs > OUTPUTS_AT_ONCE &&
+           j.sets * ceil_div(p->outputs, j.outputs) < LEAST_TASKS) {
+        j.outputs /= 2; /* few batches: the outputs are shared */
+    }
     j.blocks = ceil_div(p->outputs, j.outputs);
     /* Else the factor that is read once is the one whose repetition costs more. */
     j.by_output = is_short || (double)j.blocks * (double)p->batches <
