@@ -123,18 +123,30 @@ def simulated(schedule: str, seed: int) -> Iterator[None]:
         _core._sim_configure(**old)
 
 
+LEAST = 50  # cases of a group
+
+
+def shared_out(samples: list[Sample], op: str, variant: str, dtype: str) -> list[Sample]:
+    """A third of the samples in the simulator, others for each dtype; all for float32."""
+    shares = min(3, len(samples) // LEAST)
+    if dtype == "float32" or shares < 2:
+        return samples
+    order = random.Random(f"{op} {variant}").sample(range(len(samples)), len(samples))
+    turn = row_of(op, "sim", variant)["dtypes"].index(dtype)
+    return [samples[i] for i in sorted(order[turn % shares :: shares])]
+
+
 def run_group(op: str, backend: str, variant: str, dtype: str) -> tuple[int, list[str]]:
-    """All cases of a group; the simulator runs a tenth of them in each schedule.
+    """The cases of a group; the simulator runs a tenth of its own in each schedule.
 
     Under GPUOPT_SHARE=k one case in k, others in each group (`make sanitize`).
     """
     share = int(os.environ.get("GPUOPT_SHARE", "1"))
     first = zlib.crc32(f"{op} {backend} {variant} {dtype}".encode()) % share
-    samples = taken(op, group_samples(op, backend, variant, dtype), backend, variant)[
-        first::share
-    ]
+    samples = taken(op, group_samples(op, backend, variant, dtype), backend, variant)
     if backend != "sim":
-        return run_cases(op, samples, backend, variant)
+        return run_cases(op, samples[first::share], backend, variant)
+    samples = shared_out(samples, op, variant, dtype)[first::share]
     cases, failures = 0, []
     for turn, (schedule, seed) in enumerate(SCHEDULES):
         with simulated(schedule, seed):
@@ -180,19 +192,6 @@ def for_the(op: str, backend: str, variant: str, samples: Iterable[Sample]) -> l
     return list(dict.fromkeys(entry.fewer(sample) for sample in samples))
 
 
-LEAST = 50  # cases of a group
-
-
-def shared_out(samples: list[Sample], op: str, variant: str, dtype: str) -> list[Sample]:
-    """A third of the samples of a rung, others for each dtype; all of them for float32."""
-    row = row_of(op, "sim", variant)
-    shares = min(3, len(samples) // LEAST)
-    if dtype == "float32" or row["shape"] or shares < 2:
-        return samples
-    order = random.Random(f"{op} {variant}").sample(range(len(samples)), len(samples))
-    return [samples[i] for i in sorted(order[row["dtypes"].index(dtype) % shares :: shares])]
-
-
 def group_samples(op: str, backend: str, variant: str, dtype: str) -> list[Sample]:
     entry = ENTRIES[op]
     if backend != "sim":
@@ -200,7 +199,7 @@ def group_samples(op: str, backend: str, variant: str, dtype: str) -> list[Sampl
     samples = list(entry.samples(dtype, "small"))
     if dtype == "float32":
         samples.append(next(entry.large(dtype)))
-    return shared_out(for_the(op, backend, variant, samples), op, variant, dtype)
+    return for_the(op, backend, variant, samples)
 
 
 # ---- the matrix ----
