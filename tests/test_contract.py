@@ -304,7 +304,9 @@ def test_same_bits_in_ten_schedules(op: str, backend: str, variant: str) -> None
     """All samples of float32, one in three of the other dtypes."""
     by = _core.describe(op)["by"]
     samples = floats(op, variant, backend, limit=4097)
-    samples = [s for k, s in enumerate(samples) if k % 3 == 0 or s.arrays[by].dtype == "float32"]
+    samples = [
+        s for k, s in enumerate(samples) if k % 3 == 0 or s.arrays[by].dtype == "float32"
+    ]
     assert samples
     for sample in samples:
         found = set()
