@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+/* Takes memory for the buckets, and for the sums of as many as can be full. */
 static gpo_status
 take_buckets(gpo_call *call, job *j)
 {
@@ -18,7 +19,9 @@ take_buckets(gpo_call *call, job *j)
     while (p->length > (int64_t)BUCKETS << shift) {
         shift++;
     }
-    const int64_t full = p->count / IS_FULL, most = full < BUCKETS ? full : BUCKETS;
+    /* before sums are moved some rows, one in a way, have been counted twice */
+    const int64_t full = p->count / (IS_FULL - WAYS),
+                  most = full < BUCKETS ? full : BUCKETS;
     const size_t sums_bytes = (size_t)((most * p->inner) << shift) * sizeof(double);
     void *memory = NULL;
     const gpo_status status = gpo_scratch(call, sizeof(buckets) + sums_bytes, &memory);
@@ -27,6 +30,7 @@ take_buckets(gpo_call *call, job *j)
         memset(j->buckets->seen, 0, sizeof j->buckets->seen);
         memset(j->buckets->rank, -1, sizeof j->buckets->rank);
         j->buckets->used = 0;
+        j->buckets->most = most;
         j->buckets->shift = shift;
         j->buckets->sums = (double *)(j->buckets + 1);
     }
@@ -41,10 +45,13 @@ move_sums(const job *j, int64_t b)
 {
     buckets *all = j->buckets;
     const bool is_new = all->rank[b] < 0;
-    all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
     for (int w = 0; w < WAYS; w++) {
         all->seen[w][b] = 0;
     }
+    if (is_new && all->used == all->most) {
+        return; /* only if another thread changes the index */
+    }
+    all->rank[b] = is_new ? (int16_t)all->used++ : all->rank[b];
     const int64_t inner = j->plan->inner, each = inner << all->shift;
     const int64_t left = j->plan->length * inner - b * each,
                   n = left < each ? left : each;

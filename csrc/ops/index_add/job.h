@@ -46,7 +46,7 @@ typedef struct buckets {
        that was just stored would be awaited */
     uint16_t seen[WAYS][BUCKETS];
     int16_t rank[BUCKETS]; /* of its sums; -1: it has none */
-    int64_t used;          /* buckets with sums */
+    int64_t used, most;    /* buckets with sums; those that there is memory for */
     int shift;             /* 2^shift destinations are a bucket */
     double *sums;
 } buckets;
