@@ -15,6 +15,8 @@
 #define LAST_OF_4 2, 6, 3, 7
 #define FIRST_OF_8 0, 8, 1, 9, 2, 10, 3, 11
 #define LAST_OF_8 4, 12, 5, 13, 6, 14, 7, 15
+#define FIRST_OF_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_OF_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
 /* The first and the last halves of two rows, interleaved: to[k] and to[k + 1]. */
 #define MIX(to, k, a, b, size)                                \
@@ -72,12 +74,28 @@ turn_8(uint16_t *restrict y, int64_t sy, const uint16_t *restrict x, int64_t sx)
     STORE_SQUARE(s, 8)
 }
 
+static inline void
+turn_16(uint8_t *restrict y, int64_t sy, const uint8_t *restrict x, int64_t sx)
+{
+    uint8_t __attribute__((vector_size(16))) r[16], s[16];
+    LOAD_SQUARE(16)
+    for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < 8; k++) {
+            MIX(s, 2 * k, r[k], r[k + 8], 16);
+        }
+        memcpy(r, s, sizeof r);
+    }
+    STORE_SQUARE(r, 16)
+}
+
 #undef FIRST_OF_2
 #undef LAST_OF_2
 #undef FIRST_OF_4
 #undef LAST_OF_4
 #undef FIRST_OF_8
 #undef LAST_OF_8
+#undef FIRST_OF_16
+#undef LAST_OF_16
 #undef MIX
 #undef LOAD_SQUARE
 #undef STORE_SQUARE
@@ -102,6 +120,7 @@ turn_8(uint16_t *restrict y, int64_t sy, const uint16_t *restrict x, int64_t sx)
         }                                                                            \
     }
 
+DEFINE_TURN(uint8_t, 16)
 DEFINE_TURN(uint16_t, 8)
 DEFINE_TURN(uint32_t, 4)
 DEFINE_TURN(uint64_t, 2)
@@ -115,6 +134,9 @@ turn(void *y, int64_t sy, const void *x, int64_t sx, int64_t rows, int64_t n,
      int64_t bytes)
 {
     switch (bytes) {
+        case 1:
+            turn_uint8_t(y, sy, x, sx, rows, n);
+            break;
         case 2:
             turn_uint16_t(y, sy, x, sx, rows, n);
             break;
