@@ -193,37 +193,17 @@ silu_of(double x)
     return (x < 0 ? x * large : x) / (1 + e) * (x >= 0 ? 1 : DECAYED);
 }
 
-/*
- * exp(u^2 / 2) times the normal distribution up to -u, u >= 0: z = 5 / (5 + u) times a
- * polynomial, interpolated at Chebyshev's nodes for u in [0, 39], error below 2^-56.
- */
+/* exp(u^2 / 2) times the normal distribution up to -u, u in [0, 39]. */
 SMOOTH double
 bell_tail(double u)
 {
     const double z = 5 / (5 + u), t = z - 0.5;
     const double q = t * t;
-    double even = -0.0001331898620258937, odd = -0.0007352817922220153;
-    even = fma(even, q, 0.0016070626353107522);
-    odd = fma(odd, q, 0.0009765976533186442);
-    even = fma(even, q, -0.003457271286976858);
-    odd = fma(odd, q, -0.001108213595899569);
-    even = fma(even, q, 0.005677266182946927);
-    odd = fma(odd, q, 0.002206042476388333);
-    even = fma(even, q, -0.009074334420164379);
-    odd = fma(odd, q, -0.006522310095450999);
-    even = fma(even, q, 0.013665250297480856);
-    odd = fma(odd, q, 0.020382848725231946);
-    even = fma(even, q, -0.012160149096430768);
-    odd = fma(odd, q, -0.0557976642327685);
-    even = fma(even, q, -0.04085091320146279);
-    odd = fma(odd, q, 0.07663044532501868);
-    even = fma(even, q, 0.2661768550385047);
-    odd = fma(odd, q, 0.442359287720385);
-    even = fma(even, q, 0.528065171745231);
-    odd = fma(odd, q, 0.5016530506740873);
-    even = fma(even, q, 0.3962444927759811);
-    odd = fma(odd, q, 0.2661530011560227);
-    even = fma(even, q, 0.15383860995001258);
+#define FIRST(sum, coefficient) double sum = coefficient;
+#define NEXT(sum, coefficient) sum = fma(sum, q, coefficient);
+#include "bell.def"
+#undef FIRST
+#undef NEXT
     return z * fma(odd, t, even);
 }
 

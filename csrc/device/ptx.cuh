@@ -68,6 +68,19 @@ reciprocal_fast(float v)
 #endif
 }
 
+/* 1 / sqrt(v) to two units of the last place; of arguments below 2^-126 that of 0. */
+__device__ __forceinline__ float
+reciprocal_root_fast(float v)
+{
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+#else
+    return rsqrtf(fabsf(v) < 0x1p-126F ? copysignf(0, v) : v);
+#endif
+}
+
 /* The larger of two; nan if either is nan. */
 __device__ __forceinline__ float
 largest(float a, float b)

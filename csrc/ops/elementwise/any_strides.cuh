@@ -61,6 +61,19 @@ elementwise_has_strided_packs(const elementwise_plan &plan)
            (plan.inputs == 2 && plan.type == GPO_F64);
 }
 
+/* Whether operand k lies as the result does: element i at offset i. */
+inline bool
+elementwise_lies_as_result(const elementwise_plan &plan, int k)
+{
+    int64_t inside = 1;
+    bool good = true;
+    for (int d = plan.ndim - 1; d >= 0; d--) {
+        good = good && plan.strides[k][d] == inside;
+        inside *= plan.shape[d];
+    }
+    return good;
+}
+
 /* Rows of the result whose elements are in one line of an operand: how many, 1 for none,
    and how many rows they are apart. */
 struct elementwise_turn {

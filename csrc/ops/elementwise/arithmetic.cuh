@@ -167,12 +167,12 @@ struct smooth<double> {
 };
 
 /*
- * x / y for y in [1, 2], where the reciprocal needs no care for its range: of floats the
+ * x / y for y in [1, 64], where the reciprocal needs no care for its range: of floats the
  * hardware's and one step of Newton's, 2^-24 of the result and a little before the
  * product's rounding.  An exact division is some 10 instructions and a branch.
  */
 __device__ __forceinline__ float
-over_one_to_two(float x, float y)
+over_moderate(float x, float y)
 {
     const float r = reciprocal_fast(y);
     return x * __fmaf_rn(r, __fmaf_rn(-y, r, 1.0F), r);
@@ -180,23 +180,10 @@ over_one_to_two(float x, float y)
 
 /* A float's reciprocal and a step of third order: 66 bits before they are rounded. */
 __device__ __forceinline__ double
-over_one_to_two(double x, double y)
+over_moderate(double x, double y)
 {
     const double r = reciprocal_fast(static_cast<float>(y)), e = fma(-y, r, 1.0);
     return x * fma(fma(e, e, e), r, r);
-}
-
-/* silu's: two packs of float64 with the steps above are more than v2 has registers for. */
-__device__ __forceinline__ float
-silu_quotient(float x, float y)
-{
-    return over_one_to_two(x, y);
-}
-
-__device__ __forceinline__ double
-silu_quotient(double x, double y)
-{
-    return x / y;
 }
 
 /*
@@ -208,7 +195,7 @@ SQRT(float x)
 {
     const bool is_tiny = x < 0x1p-100F;
     const float v = is_tiny ? x * 0x1p64F : x;
-    const float s = rsqrtf(v), root = v * s;
+    const float s = reciprocal_root_fast(v), root = v * s;
     const float exact = __fmaf_rn(__fmaf_rn(-root, root, v), 0.5F * s, root);
     const float result = is_tiny ? exact * 0x1p-32F : exact;
     return x == 0 || x == HUGE_VALF ? x : result;
@@ -236,18 +223,14 @@ SQRT(double x)
     __device__ __forceinline__ Real SIGMOID(Real x)                                  \
     {                                                                                \
         const Real e = exp##suffix(-fabs##suffix(x));                                \
-        return over_one_to_two(x >= 0 ? Real(1) : e, 1 + e);                         \
+        return over_moderate(x >= 0 ? Real(1) : e, 1 + e);                           \
     }                                                                                \
     __device__ __forceinline__ Real SILU(Real x)                                     \
     {                                                                                \
         const bool far = x < -smooth<Real>::FAR;                                     \
         const Real e = exp##suffix((far ? smooth<Real>::FAR : 0) - fabs##suffix(x)); \
-        return silu_quotient(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *                \
+        return over_moderate(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *                \
                (far ? smooth<Real>::EXP_FAR : 1);                                    \
-    }                                                                                \
-    __device__ __forceinline__ Real GELU(Real x)                                     \
-    {                                                                                \
-        return Real(0.5) * x * erfc##suffix(x * Real(-0.70710678118654752440));      \
     }                                                                                \
     __device__ __forceinline__ Real HYPOT(Real x, Real y)                            \
     {                                                                                \
@@ -256,6 +239,30 @@ SQRT(double x)
 
 SMOOTH_FUNCTIONS(float, f)
 SMOOTH_FUNCTIONS(double, )
+
+__device__ __forceinline__ float
+GELU(float x)
+{
+    return 0.5F * x * erfcf(x * -0.70710678118654752440F);
+}
+
+/*
+ * x times the normal distribution up to -|x|, or 1 minus it, as on the CPU (core/smooth.h):
+ * half of the instructions of erfc.  Beyond 39 the exponential is 0.
+ */
+__device__ __forceinline__ double
+GELU(double x)
+{
+    const double u = fabs(x), z = over_moderate(5.0, 5 + (u > 39 ? 39 : u));
+    const double t = z - 0.5, q = t * t;
+#define FIRST(sum, coefficient) double sum = coefficient;
+#define NEXT(sum, coefficient) sum = fma(sum, q, coefficient);
+#include "../../core/bell.def"
+#undef FIRST
+#undef NEXT
+    const double tail = exp(-0.5 * (u * u)) * (z * fma(odd, t, even));
+    return x * (x < 0 ? tail : 1 - tail);
+}
 
 /*
  * The logarithm for results of 16 bits, as in smooth.cuh.  __logf has an error of up to

@@ -7,6 +7,7 @@
 #include "any_strides.cuh"
 
 #include <stdio.h>
+#include <string_view>
 
 /* A rung finds its kernel by the functor and the type in the plan. */
 #define RUNG(rung) [](auto) -> gpo_run { return rung; }
@@ -59,6 +60,67 @@ is_repeated(const gpo_call *call, const elementwise_plan &plan)
     return repeated;
 }
 
+/* The element types of each functor in functors.def. */
+static constexpr std::string_view types_of[] = {
+#define FUNCTOR(name, inputs, types, expression) #types,
+#include "functors.def"
+#undef FUNCTOR
+};
+
+/* Whether a call divides by a number, or clips between two. */
+static bool
+divides_by_number(const gpo_call *call, const elementwise_plan &plan)
+{
+    return plan.functor == ELEMENTWISE_divide && call->in[plan.input[1]].on_host;
+}
+
+static bool
+is_bounded(const gpo_call *call, const elementwise_plan &plan)
+{
+    return plan.functor == ELEMENTWISE_clip && call->in[1].on_host &&
+           call->in[2].on_host;
+}
+
+/*
+ * Whether packs of any_strides, one of a thread and each aligned, beat v1 and v2, whose
+ * threads have several: operands of 4 bytes and more, contiguous, numbers, or columns.  On
+ * an H200 248 million float32 plus a number 233 us, v2 237, sqrt of 134 million 252 and 262;
+ * divisions, which are long, from MIDDLE_BYTES on: of 33,554,432 float32 by a number 64.5,
+ * v1 69.3; columns: minimum of (128, 75839) float64 and a column 39.2, v2 44.2.
+ */
+static bool
+are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t bytes)
+{
+    const int pack = elementwise_pack(plan), last = plan.ndim - 1;
+    bool good = plan.inputs <= 2 && gpo_dtypes[plan.to].bytes >= 4 &&
+                elementwise_has_rows(plan) && elementwise_has_strided_packs(plan) &&
+                elementwise_has_offsets(plan);
+    bool has_column = false;
+    for (int k = 0; k < plan.inputs; k++) {
+        const bool is_number = elementwise_is_scalar(&plan, k);
+        const bool is_column = !is_number && plan.strides[k][last] == 0;
+        const uintptr_t at = reinterpret_cast<uintptr_t>(operand<void>(call, k));
+        const bool is_aligned = at % (static_cast<size_t>(pack) * plan.bytes[k]) == 0;
+        good = good && plan.bytes[k] >= 4 &&
+               (is_number || is_column ||
+                (elementwise_lies_as_result(plan, k) && is_aligned));
+        has_column = has_column || is_column;
+    }
+    return good && (has_column                      ? plan.size > FEW_IN_ROWS
+                    : divides_by_number(call, plan) ? bytes > MIDDLE_BYTES
+                                                    : bytes > SMALL_BYTES);
+}
+
+/* Whether v2's loads, all before the first store, are sooner than v1's from MIDDLE_BYTES on:
+   clip of 10,869,871 float32 22.5 us on an H200, v1 23.7, 35,053,998 to float16 49.1 and 51. */
+static bool
+is_for_packs_in_flight(const gpo_call *call, const elementwise_plan &plan)
+{
+    const bool narrows = plan.functor == ELEMENTWISE_cast &&
+                         gpo_dtypes[plan.to].bytes < gpo_dtypes[plan.type].bytes;
+    return narrows || is_bounded(call, plan);
+}
+
 /* From times on an H200: benchmarks/results/h200-elementwise.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -66,15 +128,27 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const elementwise_plan &plan = *elementwise_plan_of(call);
     int64_t bytes = gpo_dtypes[plan.to].bytes;
     for (int k = 0; k < plan.inputs; k++) {
-        bytes += plan.bytes[k];
+        bytes += elementwise_is_scalar(&plan, k) ? 0 : plan.bytes[k];
     }
+    bytes *= plan.size;
     if (plan.size <= FEW_RESULTS && is_repeated(call, plan)) {
         GPO_SAY(why, "few elements, one of them for many: v0, the shortest code");
         return &variants[0];
     }
     const bool is_fresh = call->out_given[0] == GPO_NONE; /* then out is aligned */
-    if (is_fresh && plan.size * bytes <= SMALL_BYTES &&
-        elementwise_is_packed(call, elementwise_pack(plan))) {
+    const bool is_packed =
+        is_fresh && elementwise_is_packed(call, elementwise_pack(plan));
+    if (is_packed && plan.type == GPO_F64 && types_of[plan.functor] == "SMOOTH") {
+        GPO_SAY(why, "v1: the arithmetic of float64 takes longer than its bytes");
+        return &variants[1];
+    }
+    if (is_fresh && are_single_packs(call, plan, bytes)) {
+        GPO_SAY(why, "any_strides: a thread for each pack of many bytes, of a division "
+                     "or of a column");
+        return &variants[3];
+    }
+    if (is_packed && bytes <= SMALL_BYTES &&
+        !(bytes > MIDDLE_BYTES && is_for_packs_in_flight(call, plan))) {
         GPO_SAY(why,
                 "v1: few bytes, for which its shorter code pays more than v2's packs "
                 "in flight");

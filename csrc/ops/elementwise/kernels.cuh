@@ -159,6 +159,12 @@ using computed_smooth =
     std::conditional_t<short_form<Op>::EXISTS && computed<Op, T>::SHORT,
                        computed_short<Op, T>, computed<Op, T>>;
 
+/* Smooth functions of float64, whose arithmetic fills the registers. */
+template <typename F>
+constexpr bool IS_LONG = false;
+template <typename Op>
+constexpr bool IS_LONG<computed<Op, double>> = short_form<Op>::EXISTS;
+
 /* clip where both bounds are numbers: as arguments they are no operands to load (v2). */
 template <typename T>
 struct bounded : computed<functor_clip, T> {

@@ -90,12 +90,13 @@ struct stream {
     }
 };
 
-/* Packs of each operand that a thread has in flight. */
+/* Packs of each operand that a thread has in flight: one where the registers are full, of 16
+   elements or of long arithmetic. */
 template <typename F>
 __host__ __device__ constexpr int
 packs_in_flight()
 {
-    return F::N > 1 && pack_size<F>() > 8 ? 1 : 2; /* 16 elements fill the registers */
+    return (F::N > 1 && pack_size<F>() > 8) || IS_LONG<F> ? 1 : 2;
 }
 
 #endif

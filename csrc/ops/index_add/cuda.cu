@@ -336,7 +336,8 @@ few_rows_pays(const gpo_call *call, const index_add_plan &plan)
 }
 
 /* Whether unpacked_rows does: several elements to a thread leave SMs full, and no destination
-   is hot, whose lanes read longer one after the other. */
+   is hot, whose lanes read longer one after the other; where nobody has looked, as their mean
+   tells: 1,048,576 of 79 bfloat16 into 8,000 703 us on an H200, v4 322. */
 static bool
 unpacked_rows_pay(const gpo_call *call, const index_add_plan &plan)
 {
@@ -345,7 +346,7 @@ unpacked_rows_pay(const gpo_call *call, const index_add_plan &plan)
     const int64_t units =
         2 * ceil_div(plan.count, CHUNK) + (skips ? plan.count : plan.length);
     return takes_unpacked_rows(call) && plan.inner > WARP / 2 &&
-           index_add_most(call) <= HOT &&
+           index_add_most(call) <= HOT && plan.count <= HOT / 2 * plan.length &&
            plan.outer * units * lanes_for(ceil_div(plan.inner, PARTS)) >=
                gpo_processors(call) * THREADS_OF_PARTS;
 }

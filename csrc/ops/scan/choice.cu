@@ -136,12 +136,12 @@ are_few_in_parts(const scan_look &look)
 
 /* Where half a sector is, and many elements, blocks share lines: 2,097,152 x 4 float32 67.9
    us on an H200, v2 120.5, 1,424,300 x 15 float16 196 and 536; but 978,221 x 3 float16 53.5
-   and 32.3. */
+   and 32.3, and of 8-byte elements 270 x 9,835 x 3 int64 129 and 98.9. */
 static bool
 are_many_in_parts(const scan_look &look)
 {
     constexpr int64_t MANY_IN_PARTS = 1 << 20;
-    return 2 * look.beside >= SECTOR_BYTES && look.all >= MANY_IN_PARTS;
+    return 2 * look.beside >= SECTOR_BYTES && look.out < 8 && look.all >= MANY_IN_PARTS;
 }
 
 static bool

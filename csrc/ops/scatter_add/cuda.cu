@@ -156,11 +156,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int64_t table_bytes = plan.size * (own < 4 ? 4 : own);
     const bool is_small = table_bytes <= SMALL_BYTES && plan.n >= WORTH * plan.size;
+    const int64_t sums = plan.size * sum_bytes;
     const bool has_many =
-        plan.size * sum_bytes <= MANY_BYTES && plan.n >= MANY * plan.size;
+        (sums <= MANY_BYTES && plan.n >= MANY * plan.size) ||
+        (sums <= ONE_TABLE_BYTES && plan.n >= MANY_OF_ONE * plan.size);
     if ((is_small || has_many) && plan.n > FEW_FOR_TABLES) {
-        GPO_SAY(why, "v1: 32 KB of shared memory hold the sums, which have many "
-                     "elements for each place");
+        GPO_SAY(why, "v1: shared memory holds the sums, which have many elements for "
+                     "each place");
         return &variants[V1];
     }
     if (is_split(call)) {

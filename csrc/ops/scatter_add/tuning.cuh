@@ -18,8 +18,11 @@ constexpr int64_t SMALL_BYTES = 16
                                 << 10; /* of tables: larger ones are slow where places
                          are skewed, 524,288 zipf into 5,806 float32 48 us, long_result 21 */
 /* Bytes of sums that two tables hold, and elements per place from which they pay: 16,777,216
-   uniform int32 into 2,059 87 us on an H200, long_result 496. */
+   uniform int32 into 2,059 87 us on an H200, long_result 496; a table for each of two blocks,
+   16,777,216 uniform float32 into 5,000 88 and 411, 29,369,216 float64 into 12,903 157 and 571;
+   skewed ones may lose: 67,108,864 zipf int32 into 20,000 2,024 and 907, CuPy 7,955. */
 constexpr int64_t MANY_BYTES = 32 << 10, MANY = 190;
+constexpr int64_t ONE_TABLE_BYTES = 112 << 10, MANY_OF_ONE = 400;
 constexpr int64_t FEW_FOR_TABLES =
     120000;                           /* they are more: 84,739 into 3 int64 11.2 us,
                                                long_result 7.2 */

@@ -171,19 +171,6 @@ __launch_bounds__(STRIDED_BLOCK)
     }
 }
 
-/* Whether operand k lies as the result does: element i at offset i. */
-static bool
-lies_as_result(const elementwise_plan &plan, int k)
-{
-    int64_t inside = 1;
-    bool good = true;
-    for (int d = plan.ndim - 1; d >= 0; d--) {
-        good = good && plan.strides[k][d] == inside;
-        inside *= plan.shape[d];
-    }
-    return good;
-}
-
 /* The axes of a launch for `rows` indices of the first one, without tiles. */
 static strided_axes
 axes_of(const elementwise_plan &plan, int64_t rows)
@@ -215,7 +202,7 @@ axes_of(const elementwise_plan &plan, int64_t rows)
         axes.step[k] = last < 0 ? 0 : static_cast<int>(stride[last]);
         axes.low[k] = static_cast<int>(low);
         axes.high[k] = static_cast<int>(high);
-        axes.dense |= lies_as_result(plan, k) ? 1u << k : 0u;
+        axes.dense |= elementwise_lies_as_result(plan, k) ? 1u << k : 0u;
     }
     return axes;
 }

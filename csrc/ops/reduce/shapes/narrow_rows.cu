@@ -18,6 +18,8 @@ struct narrow_view {
     const T *x;
     int64_t rows, all; /* all: elements from the first of x to its last */
     int64_t chunks;    /* of `length` rows, which are whole words of 16 bytes */
+    divider planes;    /* chunks side by side in the results, which take turns */
+    int64_t apart;     /* chunks between them */
     int length, slot;  /* slot: elements of shared memory for a chunk */
     int cols, pitch, step;
     int skew;            /* elements from a boundary of 16 bytes to x */
@@ -25,6 +27,20 @@ struct narrow_view {
     few_axes kept;       /* in the order of memory */
     result_places places;
 };
+
+/*
+ * The chunk of a turn, v.chunks or more for none: where rows far apart in memory have
+ * results beside each other, the chunks of all planes that share sectors of the result
+ * follow each other, as a sector that is written in parts, long after each other, is read
+ * and written for each.
+ */
+template <typename T>
+__device__ __forceinline__ int64_t
+chunk_of(const narrow_view<T> &v, int64_t turn)
+{
+    const int64_t above = v.planes.of(turn);
+    return above < v.apart ? (turn - above * v.planes.by) * v.apart + above : v.chunks;
+}
 
 /* ---- the copy ---- */
 
@@ -107,17 +123,17 @@ __launch_bounds__(NARROW_BLOCK, NARROW_BLOCKS)
     int64_t next = blockIdx.x;
 #pragma unroll 1
     for (int s = 0; s < NARROW_RING - 1; s++) {
-        bring_stretch(v, next, ring + s * v.slot, policy);
+        bring_stretch(v, chunk_of(v, next), ring + s * v.slot, policy);
         next += gridDim.x;
     }
     int now = 0, free = NARROW_RING - 1;
 #pragma unroll 1
-    for (int64_t chunk = blockIdx.x; chunk < v.chunks; chunk += gridDim.x) {
+    for (int64_t turn = blockIdx.x; turn < v.planes.by * v.apart; turn += gridDim.x) {
         await_groups<NARROW_RING - 2>();
         __syncthreads(); /* all threads have copied `now` and are done with `free` */
-        bring_stretch(v, next, ring + free * v.slot, policy);
+        bring_stretch(v, chunk_of(v, next), ring + free * v.slot, policy);
         next += gridDim.x;
-        const int64_t first = chunk * v.length, rest = v.rows - first;
+        const int64_t first = chunk_of(v, turn) * v.length, rest = v.rows - first;
         const int rows = static_cast<int>(rest < v.length ? rest : v.length);
         const T *const x = ring + now * v.slot + v.skew;
 #pragma unroll 1
@@ -139,6 +155,20 @@ __launch_bounds__(NARROW_BLOCK, NARROW_BLOCKS)
 }
 
 /* ---- the launch ---- */
+
+/* The rows of the farthest axis whose results share sectors, of more than a chunk each. */
+static int64_t
+planes_of(const gpo_call *call, const reduce_axes &kept, const result_places &places,
+          int64_t length)
+{
+    constexpr int64_t SECTOR = 32;
+    const int64_t planes = kept.shape[0];
+    const bool share =
+        places.strides[0] * gpo_dtypes[call->out[0].dtype].bytes < SECTOR;
+    return kept.ndim > 1 && share && reduce_plan_of(call)->rows / planes >= length
+               ? planes
+               : 1;
+}
 
 struct reduce_narrow_rows_launcher {
     template <typename Op>
@@ -166,9 +196,13 @@ struct reduce_narrow_rows_launcher {
         v.length = in_turn * ceil_div(NARROW_CHUNK, in_turn * v.pitch * BYTES);
         v.slot = ceil_div(SIZE - 1 + v.length * v.pitch, SIZE) * SIZE;
         v.chunks = ceil_div(v.rows, v.length);
+        const int64_t planes = planes_of(call, kept, v.places, v.length);
+        v.planes = divider_of(planes);
+        v.apart = ceil_div(v.chunks, planes);
         const int64_t resident = gpo_processors(call) * NARROW_BLOCKS;
         const size_t shared_bytes = NARROW_RING * v.slot * BYTES;
-        return GPO_LAUNCH(call, grid_of(v.chunks < resident ? v.chunks : resident),
+        const int64_t turns = planes * v.apart;
+        return GPO_LAUNCH(call, grid_of(turns < resident ? turns : resident),
                           NARROW_BLOCK, shared_bytes, (reduce_narrow_rows_kernel<Op>),
                           op, v, v.all <= KEEP_L2_BYTES / BYTES, result_of(call));
     }
