@@ -154,7 +154,10 @@ are_for_few_down(const reduce_look &look)
     if (beside.count > 1) {
         return are_short || are_few || share_loads(look, beside, whole);
     }
-    return look.element > 1 || are_few || look.cols <= FEW_IN_APART;
+    /* columns load single elements here: any of (12, 855389) of every second along axis 0
+       16.2 us on an H200, columns 24.5 */
+    const bool have_gaps = llabs(kept.strides[kept.ndim - 1]) > 1;
+    return look.element > 1 || are_few || look.cols <= FEW_IN_APART || have_gaps;
 }
 
 /* ---- one_wave: loads of single elements, all on their way at once ---- */
