@@ -743,6 +743,31 @@ def numbered(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
     return (np.arange(np.prod(shape)) % 97).reshape(shape).astype(dtype_of(dtype))
 
 
+def test_single_packs_are_for_much_memory() -> None:
+    """And for divisions and columns; two packs of a thread for clip and narrower results."""
+    large, middle, small = (np.empty(2**k, np.float32) for k in (27, 24, 22))
+    wide, column = np.empty((128, 75839)), np.empty((128, 1))
+    for op, args, variant in (
+        ("add", (large, np.float32(2)), "any_strides"),
+        ("add", (middle, np.float32(2)), "v1"),
+        ("add", (large[1:], large[1:]), "v2"),  # no aligned packs
+        ("where", (np.empty(2**27, bool), large, large), "v2"),
+        ("divide", (middle, np.float32(2)), "any_strides"),
+        ("divide", (small, np.float32(2)), "v1"),
+        ("divide", (middle, middle), "v1"),
+        ("minimum", (wide, column), "any_strides"),
+        ("minimum", (wide.astype(np.float16), column.astype(np.float16)), "v2"),
+        ("clip", (middle, 0, 1), "v2"),
+        ("clip", (small, 0, 1), "v1"),
+        ("cast", (middle, "float16"), "v2"),
+        ("cast", (middle, "float64"), "v1"),
+        ("log", (np.empty(2**27),), "v1"),
+        ("relu", (np.empty(2**27),), "v2"),
+    ):
+        row = gpuopt.explain(op, *args, backend="sim")[0]
+        assert row["variant"] == variant, (op, [np.shape(arg) for arg in args])
+
+
 @any_strides
 @pytest.mark.parametrize("dtype", PACKED)
 def test_any_strides_of_one_axis(backend: str, dtype: str, checked: None) -> None:

@@ -1267,6 +1267,7 @@ NARROW: list[tuple[tuple[int, ...], Callable[[Any], Any], Any]] = [
     ((40, 30, 7), lambda a: a, 2),
     ((25, 300), lambda a: a.T, 0),
     ((3, 90, 21), lambda a: a.T, 0),  # results in another order
+    ((5, 700, 9), lambda a: a.T, 0),  # whose planes are chunks and a part each
     ((3, 9, 5, 21), lambda a: a.transpose(1, 3, 0, 2), 1),
     ((65, 2), lambda a: a, 1),
     ((129, 32), lambda a: a, 1),  # whole words

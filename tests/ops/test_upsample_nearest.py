@@ -891,6 +891,22 @@ def test_one_each_of_small_results(dtype: str) -> None:
     np.testing.assert_array_equal(upsample_nearest(x, **options, **where), want)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize(
+    ("shape", "scale"),
+    [((2, 6, 40, 70), 3.0), ((4, 7, 40, 70), (2.5, 1.5)), ((1, 2, 9, 15, 41), 3.0)],
+)
+def test_long_rows_are_copies_of_a_row(dtype: str, shape: Any, scale: Any) -> None:
+    """A warp stores an element to each of them: views, and results that begin anywhere."""
+    x = whole(shape, dtype)
+    for part in (x, x[:, ::-1], x.swapaxes(-1, -2).copy().swapaxes(-1, -2)):
+        want = ref.upsample_nearest(part, scale=scale)
+        assert want.size >= 2**18
+        out = np.empty(want.size + 1, want.dtype)[1:].reshape(want.shape)
+        upsample_nearest(part, scale=scale, out=out, backend="sim", variant="any_rows")
+        np.testing.assert_array_equal(out, want)
+
+
 @pytest.mark.parametrize("scale", [(4.0, 4.0), (2.0, 2.0), (3.0, 1.5)])
 @pytest.mark.parametrize("width", [5, 6, 10])
 def test_units_of_short_rows_follow_on_end(width: int, scale: tuple[float, float]) -> None:
