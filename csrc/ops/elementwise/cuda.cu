@@ -67,13 +67,7 @@ static constexpr std::string_view types_of[] = {
 #undef FUNCTOR
 };
 
-/* Whether a call divides by a number, or clips between two. */
-static bool
-divides_by_number(const gpo_call *call, const elementwise_plan &plan)
-{
-    return plan.functor == ELEMENTWISE_divide && call->in[plan.input[1]].on_host;
-}
-
+/* Whether v2 clips between two numbers, which are no operands then. */
 static bool
 is_bounded(const gpo_call *call, const elementwise_plan &plan)
 {
@@ -95,6 +89,8 @@ are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t byt
     bool good = plan.inputs <= 2 && gpo_dtypes[plan.to].bytes >= 4 &&
                 elementwise_has_rows(plan) && elementwise_has_strided_packs(plan) &&
                 elementwise_has_offsets(plan);
+    const bool divides = plan.functor == ELEMENTWISE_divide &&
+                         elementwise_is_scalar(&plan, plan.inputs - 1);
     bool has_column = false;
     for (int k = 0; k < plan.inputs; k++) {
         const bool is_number = elementwise_is_scalar(&plan, k);
@@ -106,9 +102,8 @@ are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t byt
                 (elementwise_lies_as_result(plan, k) && is_aligned));
         has_column = has_column || is_column;
     }
-    return good && (has_column                      ? plan.size > FEW_IN_ROWS
-                    : divides_by_number(call, plan) ? bytes > MIDDLE_BYTES
-                                                    : bytes > SMALL_BYTES);
+    return good && (has_column ? plan.size > FEW_IN_ROWS
+                               : bytes > (divides ? MIDDLE_BYTES : SMALL_BYTES));
 }
 
 /* Whether v2's loads, all before the first store, are sooner than v1's from MIDDLE_BYTES on:
