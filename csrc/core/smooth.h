@@ -47,24 +47,19 @@ rest_of(double x, double k)
     return fma(k, -LN2_LOW, fma(k, -LN2_HIGH, x));
 }
 
+/* Sums of exp.def and bell.def, of powers of q. */
+#define FIRST(sum, coefficient) double sum = coefficient;
+#define NEXT(sum, coefficient) sum = fma(sum, q, coefficient);
+
 /*
- * exp(r) - 1 for |r| <= ln(2) / 2: interpolated at Chebyshev's nodes, error below 2^-55.
- * Even and odd powers are summed apart, here and below: two short chains of dependent
- * operations instead of a long one.
+ * exp(r) - 1 for |r| <= ln(2) / 2.  Even and odd powers are summed apart, here and below:
+ * two short chains of dependent operations instead of a long one.
  */
 SMOOTH double
 exp_rest(double r)
 {
     const double q = r * r;
-    double even = 0x1.2891834686c7ep-22, odd = 0x1.af38a71a18cb9p-26;
-    even = fma(even, q, 0x1.a019b90eefe8ep-16);
-    odd = fma(odd, q, 0x1.71de0daf7a6ccp-19);
-    even = fma(even, q, 0x1.6c16c1788b646p-10);
-    odd = fma(odd, q, 0x1.a01a01a7c3d59p-13);
-    even = fma(even, q, 0x1.5555555553d64p-5);
-    odd = fma(odd, q, 0x1.11111111109b4p-7);
-    even = fma(even, q, 0x1.0000000000001p-1);
-    odd = fma(odd, q, 0x1.5555555555556p-3);
+#include "exp.def"
     return fma(q, fma(odd, r, even), r);
 }
 
@@ -199,11 +194,7 @@ bell_tail(double u)
 {
     const double z = 5 / (5 + u), t = z - 0.5;
     const double q = t * t;
-#define FIRST(sum, coefficient) double sum = coefficient;
-#define NEXT(sum, coefficient) sum = fma(sum, q, coefficient);
 #include "bell.def"
-#undef FIRST
-#undef NEXT
     return z * fma(odd, t, even);
 }
 
@@ -216,6 +207,9 @@ gelu_of(double x)
     const double tail = bell_tail(u) * decay;
     return x * (x < 0 ? tail : 1 - tail);
 }
+
+#undef FIRST
+#undef NEXT
 
 /* ---- in float: coefficients of S. L. Moshier's Cephes (expf.c, logf.c) ---- */
 

@@ -744,7 +744,7 @@ def numbered(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
 
 
 def test_single_packs_are_for_much_memory() -> None:
-    """And for divisions and columns; two packs of a thread for narrower results."""
+    """And for divisions and columns; two packs of a thread for clip and narrower results."""
     large, middle, small = (np.empty(2**k, np.float32) for k in (27, 24, 22))
     wide, column = np.empty((128, 75839)), np.empty((128, 1))
     for op, args, variant in (
@@ -757,6 +757,8 @@ def test_single_packs_are_for_much_memory() -> None:
         ("divide", (middle, middle), "v1"),
         ("minimum", (wide, column), "any_strides"),
         ("minimum", (np.empty((128, 75839), "f2"), np.empty((128, 1), "f2")), "v2"),
+        ("clip", (middle, 0, 1), "v2"),
+        ("clip", (small, 0, 1), "v1"),
         ("cast", (middle, "float16"), "v2"),
         ("cast", (middle, "float64"), "v1"),
         ("log", (np.empty(2**27),), "v1"),

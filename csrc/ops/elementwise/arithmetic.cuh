@@ -150,21 +150,60 @@ FMA(bf16 x, bf16 y, bf16 z)
 /* ---- smooth functions: errors in units of eps times the result ---- */
 
 /*
- * exp(x) becomes subnormal and loses bits before x exp(x) does: below -FAR silu
+ * exp(x) becomes subnormal and loses bits before x exp(x) does: below -FAR silu of floats
  * computes it as exp(x + FAR), where the sum is exact, times exp(-FAR).
  */
-template <typename Real>
-struct smooth;
+constexpr float FAR = 64, EXP_FAR = 0x1.969d48p-93F;
 
-template <>
-struct smooth<float> {
-    static constexpr float FAR = 64, EXP_FAR = 0x1.969d48p-93f;
+/* Coefficients in the constant bank, which instructions read without registers of theirs. */
+#define FIRST(sum, coefficient) coefficient,
+#define NEXT(sum, coefficient) coefficient,
+static __constant__ double EXP_REST[] = {
+#include "../../core/exp.def"
+};
+static __constant__ double BELL[] = {
+#include "../../core/bell.def"
+};
+#undef FIRST
+#undef NEXT
+
+struct two_sums {
+    double even, odd;
 };
 
-template <>
-struct smooth<double> {
-    static constexpr double FAR = 512, EXP_FAR = 0x1.44109edb20931p-739;
-};
+/* The sums of even and odd powers, whose squares are q, from the highest ones on. */
+template <int N>
+__device__ __forceinline__ two_sums
+summed(const double (&coefficients)[N], double q)
+{
+    two_sums s = {coefficients[0], coefficients[1]};
+#pragma unroll
+    for (int k = 2; k < N; k++) {
+        double &sum = k % 2 == 0 ? s.even : s.odd;
+        sum = fma(sum, q, coefficients[k]);
+    }
+    return s;
+}
+
+/* exp(x) 2^512 for x <= 0, without a branch, as on the CPU: see core/smooth.h. */
+constexpr double DECAYED = 0x1p-512;
+
+__device__ __forceinline__ double
+decay(double x)
+{
+    constexpr double PER_LN2 = 0x1.71547652b82fep0, LN2_HIGH = 0x1.62e42feep-1;
+    constexpr double LN2_LOW = 0x1.a39ef35793c76p-33, LEAST = -1064;
+    constexpr double BIASED =
+        0x1.8p52 + 1023 + 512; /* leaves an integer in the low bits */
+    const double bounded = x < LEAST ? LEAST : x;
+    const double whole = fma(bounded, PER_LN2, BIASED), k = whole - BIASED;
+    const double r = fma(k, -LN2_LOW, fma(k, -LN2_HIGH, bounded)), q = r * r;
+    const two_sums s = summed(EXP_REST, q);
+    const double rest = fma(q, fma(s.odd, r, s.even), r);
+    const uint64_t bits = static_cast<uint64_t>(__double_as_longlong(whole));
+    const double scale = __longlong_as_double(static_cast<long long>(bits << 52));
+    return fma(rest, scale, scale);
+}
 
 /*
  * x / y for y in [1, 64], where the reciprocal needs no care for its range: of floats the
@@ -207,38 +246,47 @@ SQRT(double x)
     return sqrt(x);
 }
 
-#define SMOOTH_FUNCTIONS(Real, suffix)                                               \
-    __device__ __forceinline__ Real EXP(Real x)                                      \
-    {                                                                                \
-        return exp##suffix(x);                                                       \
-    }                                                                                \
-    __device__ __forceinline__ Real LOG(Real x)                                      \
-    {                                                                                \
-        return log##suffix(x);                                                       \
-    }                                                                                \
-    __device__ __forceinline__ Real TANH(Real x)                                     \
-    {                                                                                \
-        return tanh##suffix(x);                                                      \
-    }                                                                                \
-    __device__ __forceinline__ Real SIGMOID(Real x)                                  \
-    {                                                                                \
-        const Real e = exp##suffix(-fabs##suffix(x));                                \
-        return over_moderate(x >= 0 ? Real(1) : e, 1 + e);                           \
-    }                                                                                \
-    __device__ __forceinline__ Real SILU(Real x)                                     \
-    {                                                                                \
-        const bool far = x < -smooth<Real>::FAR;                                     \
-        const Real e = exp##suffix((far ? smooth<Real>::FAR : 0) - fabs##suffix(x)); \
-        return over_moderate(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *                \
-               (far ? smooth<Real>::EXP_FAR : 1);                                    \
-    }                                                                                \
-    __device__ __forceinline__ Real HYPOT(Real x, Real y)                            \
-    {                                                                                \
-        return hypot##suffix(x, y);                                                  \
+#define SMOOTH_FUNCTIONS(Real, suffix)                     \
+    __device__ __forceinline__ Real EXP(Real x)            \
+    {                                                      \
+        return exp##suffix(x);                             \
+    }                                                      \
+    __device__ __forceinline__ Real LOG(Real x)            \
+    {                                                      \
+        return log##suffix(x);                             \
+    }                                                      \
+    __device__ __forceinline__ Real TANH(Real x)           \
+    {                                                      \
+        return tanh##suffix(x);                            \
+    }                                                      \
+    __device__ __forceinline__ Real SIGMOID(Real x)        \
+    {                                                      \
+        const Real e = exp##suffix(-fabs##suffix(x));      \
+        return over_moderate(x >= 0 ? Real(1) : e, 1 + e); \
+    }                                                      \
+    __device__ __forceinline__ Real HYPOT(Real x, Real y)  \
+    {                                                      \
+        return hypot##suffix(x, y);                        \
     }
 
 SMOOTH_FUNCTIONS(float, f)
 SMOOTH_FUNCTIONS(double, )
+
+__device__ __forceinline__ float
+SILU(float x)
+{
+    const bool far = x < -FAR;
+    const float e = expf((far ? FAR : 0) - fabsf(x));
+    return over_moderate(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) * (far ? EXP_FAR : 1);
+}
+
+/* exp(x) becomes subnormal, and loses bits, before its product with x does. */
+__device__ __forceinline__ double
+SILU(double x)
+{
+    const double large = decay(-fabs(x)), e = large * DECAYED;
+    return over_moderate(x >= 0 ? x : x * large, 1 + e) * (x >= 0 ? 1 : DECAYED);
+}
 
 __device__ __forceinline__ float
 GELU(float x)
@@ -247,20 +295,17 @@ GELU(float x)
 }
 
 /*
- * x times the normal distribution up to -|x|, or 1 minus it, as on the CPU (core/smooth.h):
- * half of the instructions of erfc.  Beyond 39 the exponential is 0.
+ * x times the normal distribution up to -|x|, or 1 minus it, as on the CPU: half of the
+ * instructions of erfc.  Beyond 39 the exponential is 0.
  */
 __device__ __forceinline__ double
 GELU(double x)
 {
     const double u = fabs(x), z = over_moderate(5.0, 5 + (u > 39 ? 39 : u));
-    const double t = z - 0.5, q = t * t;
-#define FIRST(sum, coefficient) double sum = coefficient;
-#define NEXT(sum, coefficient) sum = fma(sum, q, coefficient);
-#include "../../core/bell.def"
-#undef FIRST
-#undef NEXT
-    const double tail = exp(-0.5 * (u * u)) * (z * fma(odd, t, even));
+    const double t = z - 0.5;
+    const two_sums bell = summed(BELL, t * t);
+    const double tail =
+        z * fma(bell.odd, t, bell.even) * (decay(-0.5 * (u * u)) * DECAYED);
     return x * (x < 0 ? tail : 1 - tail);
 }
 

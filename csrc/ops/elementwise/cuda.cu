@@ -69,10 +69,10 @@ static constexpr std::string_view types_of[] = {
 
 /* Whether v2 clips between two numbers, which are no operands then. */
 static bool
-is_bounded(const gpo_call *call, const elementwise_plan &plan)
+is_bounded(const elementwise_plan &plan)
 {
-    return plan.functor == ELEMENTWISE_clip && call->in[1].on_host &&
-           call->in[2].on_host;
+    return plan.functor == ELEMENTWISE_clip && elementwise_is_scalar(&plan, 1) &&
+           elementwise_is_scalar(&plan, 2);
 }
 
 /*
@@ -109,11 +109,11 @@ are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t byt
 /* Whether v2's loads, all before the first store, are sooner than v1's from MIDDLE_BYTES on:
    clip of 10,869,871 float32 22.5 us on an H200, v1 23.7, 35,053,998 to float16 49.1 and 51. */
 static bool
-is_for_packs_in_flight(const gpo_call *call, const elementwise_plan &plan)
+is_for_packs_in_flight(const elementwise_plan &plan)
 {
     const bool narrows = plan.functor == ELEMENTWISE_cast &&
                          gpo_dtypes[plan.to].bytes < gpo_dtypes[plan.type].bytes;
-    return narrows || is_bounded(call, plan);
+    return narrows || is_bounded(plan);
 }
 
 /* From times on an H200: benchmarks/results/h200-elementwise.json. */
@@ -143,7 +143,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[3];
     }
     if (is_packed && bytes <= SMALL_BYTES &&
-        !(bytes > MIDDLE_BYTES && is_for_packs_in_flight(call, plan))) {
+        !(bytes > MIDDLE_BYTES && is_for_packs_in_flight(plan))) {
         GPO_SAY(why,
                 "v1: few bytes, for which its shorter code pays more than v2's packs "
                 "in flight");
