@@ -85,6 +85,7 @@ is_bounded(const elementwise_plan &plan)
 static bool
 are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t bytes)
 {
+    constexpr int64_t MANY_IN_COLUMNS = 1 << 20;
     const int pack = elementwise_pack(plan), last = plan.ndim - 1;
     bool good = plan.inputs <= 2 && gpo_dtypes[plan.to].bytes >= 4 &&
                 elementwise_has_rows(plan) && elementwise_has_strided_packs(plan) &&
@@ -102,7 +103,7 @@ are_single_packs(const gpo_call *call, const elementwise_plan &plan, int64_t byt
                 (elementwise_lies_as_result(plan, k) && is_aligned));
         has_column = has_column || is_column;
     }
-    return good && (has_column ? plan.size > FEW_IN_ROWS
+    return good && (has_column ? plan.size > MANY_IN_COLUMNS
                                : bytes > (divides ? MIDDLE_BYTES : SMALL_BYTES));
 }
 
