@@ -85,6 +85,9 @@ static const gpo_variant variants[] = {
  */
 constexpr double FEW_BLOCK_MORE_US[2] = {0.03, 0.1}, TILES_LESS_US[2] = {0, 3};
 constexpr double OWN_LESS_US = 4;
+/* Tiles of an SM at most, which start one after the other: N111779 L62 M5, 62 outputs,
+   float64, 53 of them, 224 us on an H200, few_tiles 134. */
+constexpr int64_t OWN_TURNS = 8;
 /*
  * Where a group of lanes would use so few of its loads, a large x is copied in stretches,
  * of float64 rows of up to STRETCHED_COLS elements; and where it uses more, uneven rows of
@@ -217,7 +220,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double two_us = kind == IN_STRETCHES ? 0 : TWO_KERNELS_US;
     const double beside_own_us =
         fmin(few_us, fmin(tiles_us, fused_us) + two_us) + stream_us;
-    if (own.us - OWN_LESS_US < OF_OWN * fmin(beside_own_us, many_us)) {
+    if (own.turns <= OWN_TURNS &&
+        own.us - OWN_LESS_US < OF_OWN * fmin(beside_own_us, many_us)) {
         GPO_SAY(
             why,
             "a small call: blocks of 64 outputs find the means of %d batches, in one "

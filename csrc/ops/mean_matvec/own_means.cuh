@@ -20,6 +20,7 @@ constexpr double OF_OWN = 0.95, TWO_KERNELS_US = 4;
 struct own_plan {
     int batches;   /* 0: neither fits */
     int64_t bytes; /* of shared memory */
+    int64_t turns; /* tiles of an SM */
     double us;     /* INFINITY if neither fits */
 };
 
@@ -40,7 +41,7 @@ inline own_plan
 plan_own_means(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
-    own_plan best = {0, 0, INFINITY};
+    own_plan best = {0, 0, 0, INFINITY};
     if (!takes_short_rows(call) || p.rows < 1 || p.rows > OWN_ROWS || p.batches < 1 ||
         p.outputs < 1) {
         return best;
@@ -58,18 +59,18 @@ plan_own_means(const gpo_call *call)
         if (all > room || tiles > INT32_MAX) {
             continue;
         }
-        const double per_sm = static_cast<double>(ceil_div(tiles, processors));
+        const int64_t turns = ceil_div(tiles, processors);
         const double elements = static_cast<double>(of_tile * p.rows * p.cols);
         const double copied =
             static_cast<double>(x_bytes + p.rows * OWN_OUTPUTS * bytes);
         const double us =
             OWN_START_US +
-            per_sm *
+            static_cast<double>(turns) *
                 (copied / OWN_BYTES_PER_US + elements / OWN_ELEMENTS_PER_US +
                  OWN_STAGE_US[bytes == 8] * static_cast<double>(stages) * batches / 32 +
                  OWN_STORE_US * batches / 32);
         if (us < best.us) {
-            best = {batches, all, us};
+            best = {batches, all, turns, us};
         }
     }
     return best;
