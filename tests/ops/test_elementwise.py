@@ -557,11 +557,12 @@ def test_rows_columns_and_outer_products(backend: str, variant: str) -> None:
 @pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
 def test_tiles_of_transposed_operands(variant: str, dtype: str) -> None:
-    """Sizes around those of tiles, several inner axes, one or two such operands."""
+    """Sizes around those of tiles, several inner axes, short ones, one or two operands."""
     where: dict[str, Any] = {"backend": "cpu", "variant": variant}
     rng = np.random.default_rng(5)
     for shape in ((8, 20001), (7, 30011), (65, 2063), (1025, 257), (300, 64), (33, 41, 53),
-                  (5, 130, 150), (130, 5, 150), (3, 9, 5, 1001)):  # fmt: skip
+                  (5, 130, 150), (130, 5, 150), (3, 9, 5, 1001),
+                  (19, 700, 2), (66, 131, 3), (20, 3, 41, 15)):  # fmt: skip
         for order in itertools.permutations(range(len(shape))):
             length = [shape[axis] for axis in order]
             x = rng.integers(0, 9, length).astype(dtype).transpose(np.argsort(order))

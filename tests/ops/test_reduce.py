@@ -475,6 +475,26 @@ def test_first_of_equal_extremes(backend: str, variant: str) -> None:
                 assert got == at
 
 
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extremes_of_rows_of_every_length(variant: str, dtype: str) -> None:
+    """Parts of blocks that overlap; ties, zeros of both signs, infinities and nans."""
+    rng = np.random.default_rng(6)
+    where: dict[str, Any] = {"backend": "cpu", "variant": variant}
+    for n in (*range(1, 140), 191, 192, 193, 255, 256, 257, 1023, 1025):
+        rows = rng.standard_normal((6, n)).astype(dtype)
+        rows[1] = rows[1].round()
+        rows[2] = np.where(rows[2] < 0, np.float32(-0.0), np.float32(0))
+        rows[3] *= np.inf
+        rows[4, rng.integers(n)] = np.nan
+        rows[5, rng.random(n) < 0.1] = np.nan
+        for op in ("min", "max", "argmin", "argmax"):
+            want = getattr(rows, op)(axis=1)
+            np.testing.assert_array_equal(reduce(rows, op, axis=1, **where), want, f"{n}")
+            one = [reduce(row, op, **where) for row in rows]
+            np.testing.assert_array_equal(one, want, f"{n}")
+
+
 @each_variant
 def test_zeros_of_both_signs_are_equal(backend: str, variant: str) -> None:
     x = np.array([0.0, -0.0, 0.0, -0.0], np.float32)

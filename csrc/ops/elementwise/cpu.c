@@ -13,6 +13,7 @@
 #include "../../backend/backend.h"
 #include "../../core/gather.h"
 #include "../../core/prefetch.h"
+#include "../../core/turn.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -27,14 +28,14 @@ enum {
     SCALAR_BYTES = 8192, /* of all blocks, if they hold nothing but scalars */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
     CHUNK = 1 << 15,     /* elements per task, at most: 32 KiB to 512 KiB of result */
-    LEAST_CHUNK = 1 << 12, /* the same, at least */
-    SHARES = 8,            /* tasks, if they are not shorter than that */
-    TILE_WIDTH = 256,      /* elements of the rows of a tile, */
-    TILE_ROW_BYTES = 64,   /* which are a cache line of a transposed operand, */
-    LEAST_TALL = 4,        /* or so many, if the array has them */
-    WORTH_TILES = 1 << 17, /* and the operand so many bytes */
-    STEP_BYTES = 2048,     /* of the widest operand, prefetched at once */
-    WORTH_STEPS = 1 << 20, /* of all operands: half of an L2 cache */
+    LEAST_CHUNK = 1 << 12,   /* the same, at least */
+    SHARES = 8,              /* tasks, if they are not shorter than that */
+    TILE_WIDTH = 256,        /* elements of the rows of a tile, about, */
+    TILE_COLUMN_BYTES = 128, /* whose columns are few cache lines */
+    LEAST_TALL = 4,          /* rows that are worth a tile, */
+    WORTH_TILES = 1 << 13,   /* and bytes of the operand */
+    STEP_BYTES = 2048,       /* of the widest operand, prefetched at once */
+    WORTH_STEPS = 1 << 20,   /* of all operands: half of an L2 cache */
 };
 
 /* ---- the instruction sets, and none ---- */
@@ -191,9 +192,12 @@ typedef struct job {
     int64_t block;       /* elements of a block */
     int64_t block_bytes; /* of all blocks of a task */
     int across; /* the axis that transposed operands walk with their least stride, or -1 */
-    bool crossed[ELEMENTWISE_INPUTS]; /* the operand is one of them */
-    int64_t inner;                    /* elements of the axes after that one */
-    int64_t tall;                     /* rows of a tile */
+    bool crossed[ELEMENTWISE_INPUTS];  /* the operand is one of them */
+    int64_t inner;                     /* elements of the axes after that one */
+    int64_t tall, wide;                /* rows of a tile, and elements of each */
+    int64_t pitch[ELEMENTWISE_INPUTS]; /* from row to row of a tile, in elements */
+    bool ahead;                        /* what a tile needs is prefetched */
+    bool aligned; /* the other operands are read in place, row by row */
 } job;
 
 /* Sets whole and row of operand k. */
@@ -222,9 +226,27 @@ closest_axis(const elementwise_plan *plan, int k)
     return closest;
 }
 
+/* Sets the sides and the pitch of tiles, whose rows are about equally long. */
+static void
+size_tiles(job *j, int widest)
+{
+    enum { PAD_BYTES = 64, EVEN = 64 }; /* of a row: a pitch that is no power of two */
+    const int64_t most = TILE_COLUMN_BYTES / widest, all = j->plan->shape[j->across];
+    const int64_t along = (j->inner + TILE_WIDTH / 2 - 1) / TILE_WIDTH;
+    j->tall = all < most ? all : most;
+    j->wide = along > 1 ? (j->inner + along - 1) / along : j->inner;
+    for (int k = 0; k < j->plan->inputs; k++) {
+        const int64_t bytes = (j->wide * j->plan->bytes[k] + EVEN - 1) & -EVEN;
+        j->pitch[k] = (bytes + PAD_BYTES) / j->plan->bytes[k];
+    }
+    j->ahead = j->step > 0;
+    j->step = 0;
+}
+
 /*
- * Sets across, crossed, inner and tall.  The elements of a cache line of a transposed
- * operand belong to as many rows of the result: tiles of such rows use all of them.
+ * Sets across, crossed, inner and the sides of tiles.  The elements of a cache line of a
+ * transposed operand belong to as many rows of the result: tiles of such rows use all of
+ * them.
  */
 static void
 find_tiles(job *j)
@@ -246,13 +268,17 @@ find_tiles(job *j)
     for (int d = j->across + 1; d < plan->ndim; d++) {
         j->inner *= plan->shape[d];
     }
-    j->tall = TILE_ROW_BYTES / widest;
-    j->tall = j->tall > LEAST_TALL ? j->tall : LEAST_TALL;
     if (j->inner < LONG_RUN) {
         j->across = -1;
     }
+    j->aligned = true;
     for (int k = 0; k < plan->inputs; k++) {
         j->crossed[k] = j->crossed[k] && j->across >= 0;
+        j->aligned =
+            j->aligned && (j->crossed[k] || j->whole[k] || (j->scalar[k] && j->held));
+    }
+    if (j->across >= 0) {
+        size_tiles(j, widest);
     }
 }
 
@@ -399,6 +425,7 @@ static void
 seek(cursor *c, const job *j, int64_t i)
 {
     const elementwise_plan *plan = j->plan;
+    c->index[0] = 0; /* also without axes */
     for (int k = 0; k < plan->inputs; k++) {
         c->at[k] = j->in[k];
     }
@@ -589,7 +616,7 @@ chunk_direct(const job *j, int64_t begin, int64_t n, char *out)
 {
     const elementwise_plan *plan = j->plan;
     const int last = plan->ndim - 1, walked = last > 0 ? last - 1 : 0;
-    cursor c = {0};
+    cursor c;
     seek(&c, j, begin);
     while (n > 0) {
         const int64_t run = run_left(&c, plan), m = n < run ? n : run;

@@ -37,7 +37,8 @@ enum {
     TOGETHER_BYTES = 1 << 13, /* or as many as fill so many bytes */
     ALONE_BYTES = 512,   /* longer ones are read one by one, as prefetchers like it */
     NEAR_AHEAD = 1024,   /* bytes that a single stream prefetches ahead, into L1 */
-    EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors */
+    EXTREME_BYTES = 512, /* of a row: from here on `extreme` uses vectors, */
+    PLACE_BYTES = 256,   /* and from here on `place` */
 };
 
 /*
@@ -617,8 +618,10 @@ row_group(void *context, int64_t i, void *memory)
     const bool short_rows =
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     const int64_t keep = j->keep;
-    const bool extremes = short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES;
-    const bool places = extremes && j->arg && f->place;
+    const bool places =
+        short_rows && j->arg && f->place && cols * f->bytes >= PLACE_BYTES;
+    const bool extremes =
+        places || (short_rows && f->extreme && cols * f->bytes >= EXTREME_BYTES);
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
