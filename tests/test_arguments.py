@@ -690,9 +690,8 @@ STACK = 64 << 10
 SMALL_STACK = """
 import ctypes, sys, threading, warnings
 import numpy as np, gpuopt
-from cases import ENTRIES, assert_same
+from cases import ENTRIES, assert_same, dtype_of
 from gpuopt import _core
-from test_contract import keywords
 op, stack = sys.argv[1], int(sys.argv[2])
 warnings.simplefilter("ignore")
 libc = ctypes.CDLL(None)
@@ -713,7 +712,10 @@ def both(args, kwargs):
     return [(args, kwargs), ([strided(x) for x in args], kwargs)]
 def calls_of(samples):
     for sample in samples:
-        yield from both([spec.build() for spec in sample.arrays], keywords(sample))
+        options = dict(sample.options)
+        if "dtype" in options:
+            options["dtype"] = dtype_of(options["dtype"])
+        yield from both([spec.build() for spec in sample.arrays], options)
 def small_and_large(dtype):
     small = list(entry.samples(dtype, "small"))
     small = small[:: max(1, len(small) // 8)]
