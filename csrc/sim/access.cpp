@@ -495,16 +495,12 @@ touch_all(Fibre *self, Cell *cell, size_t count, uint32_t site, bool shared, boo
     touch(self, cell, site, shared, write, atomic);
     const Cell after = *cell;
     const bool has_times = shared && after.read_warp == SEVERAL_WARPS;
-    const bool copies = !has_times || (!write && before.read_warp == SEVERAL_WARPS);
     for (size_t i = 1; i < count; i++) {
-        if (!copies || memcmp(&cell[i], &before, sizeof before) != 0) {
-            touch(self, cell + i, site, shared, write, atomic);
-            continue;
+        if (!has_times && memcmp(&cell[i], &before, sizeof before) == 0) {
+            cell[i] = after;
         }
-        cell[i] = after;
-        uint32_t *times = has_times ? readers_of(self->block, cell + i) : NULL;
-        if (times) {
-            times[self->warp->index] = now;
+        else {
+            touch(self, cell + i, site, shared, write, atomic);
         }
     }
 }
