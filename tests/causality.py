@@ -105,11 +105,11 @@ def norms_so_far(x: Array) -> Array:
 
 def convolution(x: Array, w: Array) -> Array:
     """out[b, c, t] = sum over lags s of w[c, -1 - s] x[b, c, t - s], within the arrays."""
-    steps, taps = x.shape[-1], w.shape[-1]
+    steps = x.shape[-1]
     out = np.zeros(x.shape, x.dtype)
     with np.errstate(invalid="ignore"):
-        for s in range(min(steps, taps)):
-            out[..., s:] += w[:, taps - 1 - s, None] * x[..., : steps - s]
+        for b, c in np.ndindex(x.shape[:2]):
+            out[b, c] = np.convolve(x[b, c], w[c, ::-1][:steps])[:steps]
     return out
 
 

@@ -21,11 +21,20 @@ from typing import Any
 
 import pytest
 
-import gpuopt
-from gpuopt.lab import nvcc
-
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
+
+# A thread of OpenBLAS waits busily, from the import of NumPy on: a third of the start of a
+# child, and half of a core beside another worker.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    # No bytecode beside the sources, but hundreds of children compile the same modules.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(ROOT / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+import gpuopt  # noqa: E402
+from gpuopt.lab import nvcc  # noqa: E402
 
 # Where a call on host arrays runs must not depend on measured times.
 os.environ["GPUOPT_CALIBRATION"] = "off"

@@ -690,9 +690,8 @@ STACK = 64 << 10
 SMALL_STACK = """
 import ctypes, sys, threading, warnings
 import numpy as np, gpuopt
-from cases import ENTRIES, assert_same
+from cases import ENTRIES, assert_same, dtype_of
 from gpuopt import _core
-from test_contract import keywords
 op, stack = sys.argv[1], int(sys.argv[2])
 warnings.simplefilter("ignore")
 libc = ctypes.CDLL(None)
@@ -702,7 +701,7 @@ if hasattr(libc, "pthread_setattr_default_np"):  # the team's own threads get as
     assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(stack)) == 0
     assert libc.pthread_setattr_default_np(attributes) == 0
 gpuopt.set_num_threads(3)
-entry, inputs, calls, finished = ENTRIES[op], {}, [], []
+entry, made, finished = ENTRIES[op], [], []
 def strided(x):
     if not isinstance(x, np.ndarray) or x.ndim == 0:
         return x
@@ -713,40 +712,47 @@ def both(args, kwargs):
     return [(args, kwargs), ([strided(x) for x in args], kwargs)]
 def calls_of(samples):
     for sample in samples:
-        yield from both([spec.build() for spec in sample.arrays], keywords(sample))
+        options = dict(sample.options)
+        if "dtype" in options:
+            options["dtype"] = dtype_of(options["dtype"])
+        yield from both([spec.build() for spec in sample.arrays], options)
 def small_and_large(dtype):
     small = list(entry.samples(dtype, "small"))
     small = small[:: max(1, len(small) // 8)]
     return list(calls_of(small)), list(calls_of(entry.large(dtype)))
-heavy = both(entry.heavy(), entry.valid()[1]) if entry.heavy else []
-for row in _core.variants(op):
-    if row["backend"] != "cpu":
-        continue
-    for dtype in row["dtypes"]:
-        if dtype not in inputs:  # the variants share them
-            inputs[dtype] = small_and_large(dtype)
-    named = {"backend": "cpu", "variant": row["name"]}
-    one_loop = row["name"] == "scalar"  # for any size, and minutes for large ones
-    of_row = [call for dtype in row["dtypes"] for call in inputs[dtype][0]]
-    if not one_loop:
-        of_row += [call for dtype in row["dtypes"] for call in inputs[dtype][1]] + heavy
-    calls += [(args, {**kwargs, **named}) for args, kwargs in of_row]
-def run():
-    for args, kwargs in calls:
-        try:
-            getattr(gpuopt, op)(*args, **kwargs)
-            finished.append(True)
-        except (TypeError, ValueError, IndexError):
-            pass  # a sample that must be refused
+rows = [row for row in _core.variants(op) if row["backend"] == "cpu"]
+def calls_with(dtype):
+    # each variant's, which share the inputs; those of one dtype may take 300 MB
+    small, large = small_and_large(dtype)
+    for row in rows:
+        if dtype in row["dtypes"]:
+            one_loop = row["name"] == "scalar"  # for any size, and minutes for large ones
+            yield row["name"], small if one_loop else small + large
+def run(calls):
+    for variant, inputs in calls:
+        for args, kwargs in inputs:
+            made.append(variant)
+            try:
+                getattr(gpuopt, op)(*args, **kwargs, backend="cpu", variant=variant)
+                finished.append(True)
+            except (TypeError, ValueError, IndexError):
+                pass  # a sample that must be refused
     finished.append("all")
+def in_a_thread(calls):
+    thread = threading.Thread(target=run, args=(calls,))
+    thread.start()
+    thread.join()
+    assert finished[-1:] == ["all"]
 threading.stack_size(stack)
-thread = threading.Thread(target=run)
-thread.start()
-thread.join()
-assert finished[-1:] == ["all"] and len(finished) > len(calls) / 2
+for dtype in dict.fromkeys(dtype for row in rows for dtype in row["dtypes"]):
+    in_a_thread(list(calls_with(dtype)))
+if entry.heavy:
+    heavy = both(entry.heavy(), entry.valid()[1])
+    in_a_thread([(row["name"], heavy) for row in rows if row["name"] != "scalar"])
+assert finished.count(True) > len(made) / 2
 args, kwargs, want = entry.valid()
 assert_same(getattr(gpuopt, op)(*args, **kwargs), want)
-print(len(calls), "calls")
+print(len(made), "calls")
 """
 
 

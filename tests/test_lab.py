@@ -274,7 +274,8 @@ def test_the_better_of_two_ceilings_stands():
     assert (best.read_gbs, best.copy_gbs) == (10.0, 7.0)
 
 
-def test_cpu_ceilings_are_numbers():
+def test_cpu_ceilings_are_numbers(monkeypatch):
+    monkeypatch.setattr(ceilings, "CPU_BYTES", 1 << 27)
     found = ceilings.cpu_ceilings(repeats=2)
     assert found.read_gbs > 0
     assert found.copy_gbs > 0
@@ -779,8 +780,12 @@ NOTEBOOKS = [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))]
 
 # Stories carry outputs: test_lab_stories.py compares them.
 @pytest.mark.parametrize("name", [n for n in NOTEBOOKS if not n.startswith("story_")])
-def test_the_examples_run_and_carry_no_output(name):
-    """nbmake runs each notebook in a kernel that imports the gpuopt under test."""
+def test_the_examples_run_and_carry_no_output(name, tmp_path):
+    """nbmake runs each notebook in a kernel that imports the gpuopt under test.
+
+    The kernel starts with small buffers for the ceilings, which take 20 seconds where the
+    machine reports a large cache.
+    """
     for module in ("nbmake", "ipykernel"):
         pytest.importorskip(module)
     path = ROOT / "examples" / name
@@ -789,7 +794,11 @@ def test_the_examples_run_and_carry_no_output(name):
     package = str(Path(gpuopt.__file__).resolve().parents[1])
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--nbmake", str(path)]
     command.append(f"--nbmake-timeout={HANG_SECONDS}")
-    environment = {**os.environ, "PYTHONPATH": package, "MPLBACKEND": "Agg"}
+    startup = tmp_path / "profile_default" / "startup" / "ceilings.py"
+    startup.parent.mkdir(parents=True)
+    startup.write_text("from gpuopt.lab import ceilings; ceilings.CPU_BYTES = 1 << 26\n")
+    environment = {**os.environ, "PYTHONPATH": package, "MPLBACKEND": "Agg",
+                   "IPYTHONDIR": str(tmp_path)}  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout
 

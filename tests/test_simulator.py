@@ -432,6 +432,8 @@ INSTRUMENTED = {
     "block_race": r"race in global memory: writes what block \d+ wrote",
     "no_fence": r"race in global memory: reads what block \d+ wrote",
     "half_synchronised": r"race in shared memory",
+    "byte_of_a_word": r"race in shared memory",
+    "byte_that_all_read": r"race in shared memory",
 }
 LINES = {}
 _section: list[str] = []

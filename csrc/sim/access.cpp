@@ -482,6 +482,29 @@ touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atom
     cell->read_time = 0;
 }
 
+/*
+ * Touches the cells of one access.  Most accesses find all their cells in one state: the
+ * first one is checked, and those that were like it become what it became.  Where several
+ * warps have read, each cell has times of its own.
+ */
+static void
+touch_all(Fibre *self, Cell *cell, size_t count, uint32_t site, bool shared, bool write,
+          bool atomic)
+{
+    const Cell before = *cell;
+    touch(self, cell, site, shared, write, atomic);
+    const Cell after = *cell;
+    const bool has_times = shared && after.read_warp == SEVERAL_WARPS;
+    for (size_t i = 1; i < count; i++) {
+        if (!has_times && memcmp(&cell[i], &before, sizeof before) == 0) {
+            cell[i] = after;
+        }
+        else {
+            touch(self, cell + i, site, shared, write, atomic);
+        }
+    }
+}
+
 static Cell *
 map_cells(size_t count, size_t *bytes)
 {
@@ -521,8 +544,8 @@ touch_global(Fibre *self, Allocation *a, uintptr_t address, unsigned bytes,
 {
     size_t count = 0;
     Cell *cell = global_cells(a, address, bytes, &count);
-    for (size_t i = 0; cell && i < count; i++) {
-        touch(self, cell + i, site, false, write, atomic);
+    if (cell && count > 0) {
+        touch_all(self, cell, count, site, false, write, atomic);
     }
 }
 
@@ -554,9 +577,7 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
         const Site line = site_line(site);
         fault(self, &line, "read of shared memory that this block has not written");
     }
-    for (unsigned i = 0; i < bytes; i++) {
-        touch(self, cell + i, site, true, write, atomic);
-    }
+    touch_all(self, cell, bytes, site, true, write, atomic);
 }
 
 /* ---- one access ---- */

@@ -531,6 +531,27 @@ def as_dtype(rows: Any, dtype: str) -> Any:
         return np.asarray(rows).astype(kind)
 
 
+def sums_of_neighbours(x: Any, m: int) -> Any:
+    """The sums of m neighbours, of sums of 1, 2, 4, ... of them: nothing is subtracted."""
+    length, total, done = x.shape[-1] - m + 1, 0, 0
+    for bit in range(m.bit_length()):
+        if m >> bit & 1:
+            total = total + x[..., done : done + length]
+            done += 1 << bit
+        x = x[..., : -(1 << bit)] + x[..., 1 << bit :]
+    return total
+
+
+def sums_of_products(x: Any, y: Any) -> Any:
+    """np.convolve; with complex inf or nan term by term, which decides between inf and nan."""
+    if x.dtype.kind != "c" or np.isfinite(x).all():
+        return np.convolve(x, y)
+    want = np.zeros(x.size + y.size - 1, x.dtype)
+    for k in range(y.size):
+        want[k : k + x.size] += y[k] * x
+    return want
+
+
 def window_sums(a: Any, v: Any, mode: str) -> tuple[Any, Any]:
     """The sums, and sqrt(M) eps norm(v) norm(a over the terms of n) for each of them."""
     double = a.real.dtype.itemsize == 8
@@ -538,13 +559,13 @@ def window_sums(a: Any, v: Any, mode: str) -> tuple[Any, Any]:
     kind = np.result_type(real, np.complex64) if a.dtype.kind == "c" else np.dtype(real)
     x, y = a.astype(kind), v.astype(kind)
     n, m = x.shape[-1], y.shape[-1]
-    want = np.zeros((*x.shape[:-1], n + m - 1), kind)
-    energy = np.zeros(want.shape, real)
     square = np.abs(np.where(np.isfinite(x), x, 0)) ** 2
+    energy = sums_of_neighbours(np.pad(square, [(0, 0)] * (x.ndim - 1) + [(m - 1, m - 1)]), m)
+    rows = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    xs, ys = (np.broadcast_to(z, (*rows, z.shape[-1])).reshape(-1, z.shape[-1]) for z in (x, y))
     with np.errstate(invalid="ignore"):
-        for k in range(m):
-            want[..., k : k + n] += y[..., k, None] * x
-            energy[..., k : k + n] += square
+        want = np.stack([sums_of_products(*row) for row in zip(xs, ys, strict=True)])
+    want = want.reshape(*rows, n + m - 1)
     size = np.sqrt((np.abs(y) ** 2).sum(-1))[..., None]
     bound = np.sqrt(real(m)) * (2.0**-52 if double else 2.0**-23) * size * np.sqrt(energy)
     bound += m * real(np.finfo(np.float64 if double else np.float32).smallest_subnormal)

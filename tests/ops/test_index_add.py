@@ -321,12 +321,15 @@ def exact_sums(
     """x + the rows of each place by math.fsum, and the sums of absolute values."""
     order = np.argsort(index, kind="stable")
     ends = np.searchsorted(index[order], np.arange(len(x) + 1))
+    count, ordered = np.diff(ends), source[order].astype(np.float64)
     exact, total = np.array(x, np.float64), np.abs(np.array(x, np.float64))
-    for k in range(len(x)):
-        rows = source[order[ends[k] : ends[k + 1]]].astype(np.float64)
-        for c in range(x.shape[1]) if len(rows) else ():
-            exact[k, c] = math.fsum([float(x[k, c]), *rows[:, c].tolist()])
+    alone = ordered[ends[:-1][count == 1]]
+    exact[count == 1] += alone  # rounded once, as by math.fsum
+    total[count == 1] += np.abs(alone)
+    for k in np.flatnonzero(count > 1):
+        rows = ordered[ends[k] : ends[k + 1]]
         total[k] += np.abs(rows).sum(0)
+        exact[k] = [math.fsum(v) for v in np.concatenate([exact[k, None], rows]).T.tolist()]
     return exact, total
 
 

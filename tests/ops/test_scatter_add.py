@@ -339,10 +339,15 @@ def exact_sums(values: Any, index: Any, size: int) -> tuple[Any, Any, Any]:
     """Sums by math.fsum, sums of absolute values and counts of each place."""
     order = np.argsort(index, kind="stable")
     ends = np.searchsorted(index[order], np.arange(size + 1))
-    lists = [values[order[ends[k] : ends[k + 1]]].tolist() for k in range(size)]
-    exact = np.array([math.fsum(v) for v in lists])
+    count, ordered = np.diff(ends), values[order]
+    exact = np.zeros(size)
+    for n in (1, 2):  # the sum of two numbers is rounded once, as by math.fsum
+        exact[count == n] = sum(ordered[ends[:-1][count == n] + i] for i in range(n))
+    listed = ordered.tolist()
+    for k in np.flatnonzero(count > 2):
+        exact[k] = math.fsum(listed[ends[k] : ends[k + 1]])
     total = np.bincount(index, np.abs(values), minlength=size)
-    return exact, total, np.diff(ends)
+    return exact, total, count
 
 
 @each_row
